@@ -33,7 +33,7 @@ def dashboard(address: str | None) -> str:
             return url
     except ValueError:
         pass
-    raise UsageError(f"{printable(url)} is no address of a dashboard. It looks like http://head:8265.")
+    raise UsageError(f"{printable(url)} is not the address of a dashboard. Give one like http://head:8265.")
 
 
 def is_loopback(url: str) -> bool:
@@ -81,13 +81,15 @@ def one_line_errors(url: str) -> Iterator[None]:
         raise
     except ray.exceptions.AuthenticationError:
         raise UsageError(
-            f"{url} does not accept the token. Set RAY_AUTH_MODE=token, which is enough for a cluster that you started "
-            "on this machine, and else RAY_AUTH_TOKEN_PATH to a file with the cluster's token (or RAY_AUTH_TOKEN)."
+            f"{url} does not accept the token. Set RAY_AUTH_MODE=token; for a cluster that you did not start on this "
+            "machine, set also RAY_AUTH_TOKEN_PATH to a file with the cluster's token (or RAY_AUTH_TOKEN)."
         ) from None
     except (requests.JSONDecodeError, requests.HTTPError, KeyError):
         raise UsageError(f"{url} answers, but not as the dashboard of a Ray cluster does.") from None
     except (ConnectionError, requests.RequestException):
-        raise Unreachable(f"{url} does not answer. Is the cluster up, and the address reachable from here?") from None
+        raise Unreachable(
+            f"{url} does not answer. Check that the cluster is up, and the address reachable from here."
+        ) from None
     except RuntimeError as error:
         lines = [line for line in str(error).splitlines() if line.strip()]
         kind = Unreachable if "status code 5" in lines[0] else UsageError

@@ -44,8 +44,8 @@ def open_result(lines: Sequence[str], job: str) -> "Result | Results | SweepResu
     for folder in folders:
         if not folder.is_dir():
             raise UsageError(
-                f"{job}: {folder} is a folder of the cluster that cannot be reached from here. Where the job had "
-                "--copy-to URI, `aws s3 sync URI runs` brings it, and kinoray.load opens it."
+                f"{job}: {folder} is on the cluster and cannot be reached from here. If the job had --copy-to URI, "
+                "fetch it with `aws s3 sync URI runs`, and open it with kinoray.load."
             )
     if named[1] == "sweep":
         from kinoray.sweeps.result import SweepResult

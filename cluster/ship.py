@@ -85,8 +85,8 @@ def stage(
     verb = typed[0] if typed else ""
     if verb not in COMMANDS:
         raise UsageError(
-            f"What is submitted begins with {', '.join(COMMANDS[:-1])} or {COMMANDS[-1]}, as in `kinoray submit run "
-            "bmu_moco`."
+            f"A submitted command must begin with {', '.join(COMMANDS[:-1])} or {COMMANDS[-1]}, as in `kinoray submit "
+            "run bmu_moco`."
         )
     start = 2 if verb == "data" else 1
     words = _with_absolute_places(typed)
@@ -142,11 +142,11 @@ def travelling(words: Sequence[str]) -> list[Path]:
                 if bytes_of.total() > MOST_BYTES:
                     largest, mega = bytes_of.most_common(1)[0][0], MOST_BYTES // 10**6
                     raise UsageError(
-                        f"{largest} is too large: more than {mega} MB would be sent along. Put it on the cluster and "
-                        "name its absolute path there."
+                        f"More than {mega} MB would be uploaded; the largest file is {largest}. Put it on the cluster "
+                        "and give its absolute path there."
                     )
         elif part.split(os.sep)[0] in (os.curdir, os.pardir) or part.endswith((".py", *EXPERIMENT_SUFFIXES)):
-            raise UsageError(f"There is no {part} here to send along. What is on the cluster has an absolute path.")
+            raise UsageError(f"There is no {part} here to upload. If it is on the cluster, give its absolute path.")
     return list(files)
 
 
@@ -162,7 +162,9 @@ def results_folder(words: Sequence[str], otherwise: str | None) -> str:
         found = [read_experiment(file)[0].get("runs") for file in written if os.path.exists(file)]
         named = next(filter(None, found), None)
     if not (named or otherwise):
-        raise UsageError("Where does the cluster keep the results? Add --runs with a folder that all its nodes see.")
+        raise UsageError(
+            "No folder is given for the results. Add --runs with a folder that all the cluster's nodes see."
+        )
     return _absolute(str(named or otherwise))
 
 
@@ -202,8 +204,8 @@ def _files_of(path: Path, here: Path) -> Iterator[Path]:
     real = path.resolve()
     if ".." in path.parts or real == here or not real.is_relative_to(here) or (path.is_symlink() and path.is_dir()):
         raise UsageError(
-            f"{path} is not sent along: it leads out of the current folder, or is a link to a folder. Name it by its "
-            "absolute path on the cluster."
+            f"{path} is not uploaded: it is outside the current folder, or a link to a folder. Give its absolute path "
+            "on the cluster."
         )
     if path.is_dir():
         names = os.listdir(path)
@@ -221,7 +223,7 @@ def _with_absolute_places(typed: Sequence[str]) -> list[str]:
         option, equals, value = word.partition("=")
         if re.search(r"(^|=)sqlite[^:]*://(?!//)", word):
             raise UsageError(
-                f"{word} is gone with the job. Name a data base by its absolute path: sqlite:////shared/a.db."
+                f"{word} would be lost with the job. Give the database's absolute path: sqlite:////shared/a.db."
             )
         if option in WRITTEN and equals:
             words += [option, _absolute(value)]

@@ -105,7 +105,7 @@ class Job:
         result = open_result(self._lines(), self.id)
         if result is None:
             see = f"kinoray jobs logs {self.id} --address {self.address}"
-            raise UsageError(f"{self.id} {info['state']} and left no result{_because(info)}. What it printed: `{see}`.")
+            raise UsageError(f"{self.id} {info['state']} without a result{_because(info)}. See its output: `{see}`.")
         return result
 
     def _details(self) -> "JobDetails":
@@ -136,9 +136,9 @@ class Job:
                 answered = time.monotonic()
             except Unreachable as error:
                 if time.monotonic() - answered > LOST_S:
-                    raise Lost(f"{error} The job {self.id} goes on without us.") from None
+                    raise Lost(f"{error} The job {self.id} continues there.") from None
             if timeout_s is not None and time.monotonic() - start > timeout_s:
-                raise TimeoutError(f"{self.id} has not ended within {timeout_s:g} s.")
+                raise TimeoutError(f"{self.id} did not end within {timeout_s:g} s; it was not stopped.")
             time.sleep(POLL_S)
 
 
@@ -174,9 +174,9 @@ def submit(
     is_near = is_loopback(url)
     if not is_near and os.environ.get("RAY_AUTH_MODE") != "token" and not without_token:
         raise UsageError(
-            f"{url} is beyond this machine and RAY_AUTH_MODE is not token: whoever reaches such a cluster runs code on "
-            "it. Start it with RAY_AUTH_MODE=token and set the same here, with its token in RAY_AUTH_TOKEN_PATH; or "
-            "say --without-token."
+            f"{url} is not on this machine and RAY_AUTH_MODE is not token: anyone who reaches such a cluster can run "
+            "code on it. Start it with RAY_AUTH_MODE=token and set the same here, with its token in "
+            "RAY_AUTH_TOKEN_PATH; or add --without-token."
         )
     with tempfile.TemporaryDirectory(prefix="kinoray-") as folder:
         shipment = prepare(words, Path(folder), url, env or {}, install)
@@ -212,9 +212,9 @@ def _send(
             last = past[-1]
             if last["state"] in ("pending", "running") or (last["state"] == "finished" and not again):
                 if last["state"] == "finished":
-                    say(f"{last['id']} has finished; the same is not run twice. --again runs it anew.")
+                    say(f"{last['id']} has finished. Add --again to run it again.")
                 else:
-                    say(f"{last['id']} is {last['state']}; the same is not run twice.")
+                    say(f"{last['id']} is {last['state']}; the same command is not run twice.")
                 return Job(last["id"], url, client)
             say(f"{last['id']} {last['state']}{_because(last)}; this is its next attempt.")
         name = f"{shipment.id}-{len(past) + 1}" if past else shipment.id

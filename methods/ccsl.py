@@ -84,9 +84,7 @@ class Method(Rule):
     def __init__(self, config: Config, learner: BaseMethod, num_tasks: int) -> None:
         super().__init__(config, learner, num_tasks)
         if not hasattr(config, "temperature"):
-            raise UsageError(
-                "ccsl contrasts at its learner's temperature, and this learner has none. Use moco or simclr."
-            )
+            raise UsageError("ccsl uses its learner's `temperature`, but this learner has none. Use moco or simclr.")
         self.teacher: Momentum[Backbone] = Momentum(learner.encoder())
         self.extra = Queue(config.extra_queue, learner.encoder().dim) if config.extra_queue else None
         self.register_buffer("teaches", torch.tensor(False))  # from the second task on

@@ -64,7 +64,9 @@ class Method(Rule):
         super().__init__(config, learner, num_tasks)
         encoder = learner.encoder()
         if isinstance(encoder, TwoTower) and not encoder.mixes:
-            raise UsageError("lump mixes captions as token vectors, which this backbone does not take (`mixes`).")
+            raise UsageError(
+                "lump mixes captions as token vectors, which this backbone cannot take. Choose one with `mixes`."
+            )
 
     @classmethod
     def needs(cls, config: Config) -> Needs:

@@ -136,8 +136,8 @@ class Method(BaseMethod):
         self.seen, self.index = self.seen + task.new_classes, task.index
         if self.seen > self.config.categories:
             raise UsageError(
-                f"With task {task.name!r} there are {self.seen} categories, but struct_align has "
-                f"{self.config.categories} corners. Set `categories`."
+                f"With task {task.name!r} there are {self.seen} categories, but struct_align allows at most "
+                f"{self.config.categories}. Raise `categories`."
             )
 
     def begin_task(self, task: Task) -> None:

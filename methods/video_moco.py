@@ -80,7 +80,7 @@ class Config:
 
     def __post_init__(self) -> None:
         if self.t == 0.0:
-            raise ValueError("`t` must be above 0, but got 0: the queue would count for nothing.")
+            raise ValueError("`t` must be above 0, but got 0: the queue would have no effect.")
 
 
 SMALL = {

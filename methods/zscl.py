@@ -76,8 +76,8 @@ class Method(Rule):
             return Needs()
         if not config.reference_set:
             raise UsageError(
-                "zscl distils a reference set of captioned pictures, ImageNet with other captions in its paper, and "
-                "none is named. Name a stream or a folder, as --set reference_set=/data/captioned-pictures."
+                "zscl distils on a reference set of captioned pictures (in its paper recaptioned ImageNet), but none "
+                "is given. Name a stream or a folder, such as --set reference_set=/data/captioned-pictures."
             )
         return Needs(reference=Reference(source=config.reference_set, rows=config.reference_rows))
 

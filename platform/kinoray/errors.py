@@ -23,7 +23,7 @@ STOPPED = 75
 BY_SIGNAL = 128
 """Exit code of a process that a signal ended, less the signal's number."""
 INTERRUPTED, TERMINATED = BY_SIGNAL + 2, BY_SIGNAL + 15
-GOES_ON = "The same command goes on from the last saved state."
+GOES_ON = "Run the same command again to resume from the last saved state."
 
 
 class KinorayError(Exception):

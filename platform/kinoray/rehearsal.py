@@ -31,8 +31,8 @@ def joined(batch: Batch) -> Batch:
         return batch
     if len(again.views) != len(batch.views):
         raise RunFailed(
-            f"Rows can be joined where they have as many views, but there are {len(batch.views)} of the current rows "
-            f"and {len(again.views)} of the replayed ones. Name as many in Replay(views=...), or give none."
+            f"Rows to join need equal numbers of views, but the current rows have {len(batch.views)} and the replayed "
+            f"ones {len(again.views)}. Name {len(batch.views)} in Replay(views=...), or none."
         )
     rows = len(batch.ids)
 
@@ -113,7 +113,7 @@ class Payloads(nn.Module):
         if not slots.is_cuda and int(slots.max()) >= len(self.ids):
             raise RunFailed(
                 f"There is no payload slot {int(slots.max())}: make room for more than {len(self.ids)}. Rings, "
-                "reservoirs and class-balanced memories use as many slots as their capacity, exemplars as were chosen."
+                "reservoirs and class-balanced memories use `capacity` slots, exemplars one per chosen sample."
             )
         is_kept = slots >= 0
         any_kept, first = is_kept.any(), is_kept.int().argmax()

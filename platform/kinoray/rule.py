@@ -144,22 +144,25 @@ def compose(rule: type[Rule], learner: type[BaseMethod]) -> type[BaseMethod]:
     """
     label = f"{title(rule)}:{title(learner)}"
     if not issubclass(rule, Rule) or rule.parts:
-        raise UsageError(f"{label}: {title(rule)} is no rule, and only a rule wraps a learner.")
+        raise UsageError(f"{label}: {title(rule)} is not a rule, and only a rule can wrap a learner.")
     if issubclass(learner, Rule):
         raise UsageError(f"{label}: {title(learner)} is a rule, too; a rule wraps a learner.")
     both = [name for name in names_of(rule.Config) if name in names_of(learner.Config)]
     if both:
         raise UsageError(
-            f"{label}: both have a setting {both[0]}. Name the rule's by its role, as distill_{both[0]} or the like."
+            f"{label}: both have a setting {both[0]}. Rename the rule's by what it is for, such as distill_{both[0]}."
         )
     if rule.compares_encoders and (learner.encoder_by_task or learner.per_block):
         raise UsageError(
-            f"{label}: {title(rule)} compares the encoder with what it was, and that of {title(learner)} is another "
-            "one for each task. Take another learner."
+            f"{label}: {title(rule)} compares the encoder with its earlier state, but {title(learner)} has a separate "
+            "encoder for each task. Choose another learner."
         )
     suits = tuple(name for name in learner.suits or rule.suits if not rule.suits or name in rule.suits)
     if not suits and rule.suits:
-        raise UsageError(f"{label}: the rule suits {', '.join(rule.suits)}, the learner {', '.join(learner.suits)}.")
+        raise UsageError(
+            f"{label}: they share no protocol: the rule works with {', '.join(rule.suits)}, the learner with "
+            f"{', '.join(learner.suits)}. Choose another learner."
+        )
 
     def init(self: Rule, config: Any, backbone: Any, num_tasks: int) -> None:
         inner = learner(_part(config, learner.Config), backbone, num_tasks)  # first: it draws what it draws alone
@@ -240,7 +243,7 @@ def _joined_needs(rule: Needs, learner: Needs, label: str) -> Needs:
         elif name == "plain":
             values[name] = max(asked, key=("", "replay", "all").index)
         elif len(differing) == 2 and differing[0] != differing[1]:
-            raise UsageError(f"{label}: rule and learner both ask the plan for {name}; the plan serves one of them.")
+            raise UsageError(f"{label}: rule and learner both need `{name}` and differ; only one of them can have it.")
         else:
             values[name] = differing[0] if differing else getattr(usual, name)
     return Needs(**values)

@@ -82,7 +82,7 @@ def named(given: Any, kind: str, base: type) -> str:
     if isinstance(given, type) and issubclass(given, base):
         return OwnName(given.__name__, of_class(given, given.__name__, base))
     if not isinstance(given, str | Path):
-        raise UsageError(f"A {kind} is a name, ./my_{kind}.py, or a class derived from {base.__name__}, not {given!r}.")
+        raise UsageError(f"Give a {kind} as a name, ./my_{kind}.py or a subclass of {base.__name__}, not {given!r}.")
     return name_of_file(str(given), kind) or str(given)
 
 
@@ -117,10 +117,10 @@ def recorded_name(folder: Path, record: Mapping[str, Any], kind: str) -> str:
     name, source = record[kind], record.get(f"{kind}_source")
     if source is None:
         if ".py" in name and file_and_options(name):  # a file elsewhere is no part of a record
-            raise UsageError(f"{folder / 'run.json'} names the {kind} {name}, and does not hold it.")
+            raise UsageError(f"{folder / 'run.json'} names the {kind} {name}, but does not contain its source.")
         return name
     if source["kind"] == "class":
-        raise UsageError(f"{folder} has the {kind} {name}, {source['why']}. Write it into a file, and run that.")
+        raise UsageError(f"The {kind} of {folder}, {name}, is {source['why']}. Save it as a file, and run that file.")
     file = of_file(str(folder / saved_as(kind)), kind)
     if file.digest != source["digest"]:
         raise UsageError(f"{folder / saved_as(kind)} is not the {kind} that the run was made with. Restore it.")

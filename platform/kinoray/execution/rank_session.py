@@ -202,7 +202,7 @@ class RankSession(StageFacts):
     def _goes_on(self, position: Position) -> str:
         """Where a resumed run goes on, in words."""
         if position.stage == len(self.spec.stages):
-            return f"{GOES_ON} behind its last task"
+            return f"{GOES_ON} after its last task"
         stage = self.spec.stages[position.stage]
         where = f"{GOES_ON} at {self._named(stage)}"
         if position.phase != Phase.TRAIN or stage.train is None:

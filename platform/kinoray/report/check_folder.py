@@ -82,7 +82,7 @@ def _part(folder: Path, clip: ListedClip) -> Part:
 def _why_missing(path: Path) -> str:
     try:
         os.stat(path)
-        return "is no file"
+        return "is not a file"
     except FileNotFoundError:
         return "is listed, but not in the folder"
     except OSError as error:

@@ -119,7 +119,7 @@ def _example(task: str, what: str, row: dict[Any, Any], manifest: Manifest, clip
     clip_rows, numbers = manifest.samples("test")
     place = int(clip_rows[row["sample"]])
     if manifest.id(place) != row["clip_id"]:
-        raise LookupError("the manifest has other samples than the run was tested on")
+        raise LookupError("the manifest's samples are not those that the run was tested on")
     query = manifest.caption(place, int(numbers[row["sample"]])) or manifest.labels([place])[0] or row["clip_id"]
     picture = strip(manifest.clip(place), FRAME_PX)
     then, now = (tuple(clips.hit(i, i == row["clip_id"]) for i in row[f"best_{when}"]) for when in ("then", "now"))

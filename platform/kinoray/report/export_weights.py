@@ -70,7 +70,7 @@ def export_weights(run: str | Path | Result, out: str | Path, *, to: str = PLAIN
     encoder = opened.method.encoder().cpu()
     if to not in (forms := _forms_of(encoder)):
         raise UsageError(
-            f"{label_of(opened.run)}: {_kind(opened)} has no form {to}. Give it with --to {' or '.join(forms)}."
+            f"{label_of(opened.run)}: {_kind(opened)} cannot be exported as {to}. Use --to {' or '.join(forms)}."
         )
     merge_lora(encoder)
     draft = folder.with_name(f".{folder.name}.{uuid.uuid4().hex[:12]}.draft")

@@ -133,12 +133,12 @@ def search(
     Raises: UsageError; CheckpointCorrupt where a feature file is missing or damaged.
     """
     if (text is None) == (like is None):
-        raise UsageError("Search for a text or for a video: give one of them, as in `kinoray search RUN 'a red car'`.")
+        raise UsageError("Give either a text or a video to search with, as in `kinoray search RUN 'a red car'`.")
     if k < 1:
         raise UsageError(f"`k` must be 1 or more, but got {k}.")
     like = None if like is None else expanded(like)
     if like is not None and not like.is_file():
-        raise UsageError(f"There is no file {like} to search by.")
+        raise UsageError(f"There is no file {like} to search with.")
     opened = open_method(run, method=method)
     store = live_or_committed(opened.run, opened.stored)
     if text is not None:
@@ -181,11 +181,11 @@ def _nearest_to_clip(
 ) -> Hits:
     """The nearest clips of a video file. Raises: UsageError where videos have no one vector to compare by."""
     if any(len(facts.shape) != 2 for facts in store.blocks):
-        raise UsageError(f"{opened.run.method} keeps several vectors a clip, which only a text is compared with.")
+        raise UsageError(f"{opened.run.method} keeps several vectors per clip, so only a text can be searched with.")
     try:
         query = opened.encode_video(Clip(file.name, str(file.absolute())))
     except VideoError as error:
-        raise UsageError(f"{file} cannot be searched by: {one_line(error)}.") from None
+        raise UsageError(f"Cannot search with {file}: {one_line(error)}.") from None
     return store.search(query, k, split)
 
 

@@ -58,8 +58,10 @@ def check_control(name: str, joint: bool, zero_shot: bool, equal_flops: bool) ->
     control = control_of(name)
     asked = "joint" if joint else "zero_shot" if zero_shot else ""
     if name and asked:
-        raise UsageError(f"`control` {name} says by itself what is trained: leave `{asked}` out.")
+        raise UsageError(f"`control` {name} already decides what is trained: leave `{asked}` out.")
     if control.joint or control.zero_shot:
         asked = f"control {name}"
     if equal_flops and asked:
-        raise UsageError(f"`equal_flops` sets the steps of each task, which `{asked}` does not train: leave one out.")
+        raise UsageError(
+            f"`equal_flops` sets steps per task, but `{asked}` does not train task by task: leave one out."
+        )

@@ -110,7 +110,7 @@ def select_runs(words: Sequence[str], root: str | Path | None = None) -> list[Pa
             raise unknown("selector", key, known)
     selected = [run for run in asked if all(_is_so(run, key, value) for key, value in selectors.items())]
     if not selected:
-        raise UsageError(f"No run in {runs_root(root)} is meant by {' '.join(words)}. See `kinoray list runs`.")
+        raise UsageError(f"No run in {runs_root(root)} matches {' '.join(words)}. See `kinoray list runs`.")
     return _whole(selected)
 
 
@@ -119,7 +119,7 @@ def select_run(word: str, root: str | Path | None = None) -> Path:
     folders = select_runs([word], root)
     if len(folders) > 1:
         names = ", ".join(folder.name for folder in folders[:MOST_NAMED]) + ", ..." * (len(folders) > MOST_NAMED)
-        raise UsageError(f"{word} means {len(folders)} runs, and one is asked for: {names}. Name one of them.")
+        raise UsageError(f"{word} matches {len(folders)} runs, but one is needed: {names}. Name one of them.")
     return folders[0]
 
 

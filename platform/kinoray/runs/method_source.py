@@ -65,7 +65,7 @@ class MethodSource(Source):
             raise UsageError(f"{self.name}: the file must define `class Method(BaseMethod)`. See `kinoray new method`.")
         if "Config" not in vars(cls):
             if "Config" not in vars(module):
-                raise UsageError(f"{self.name}: beside `Method` stands no `Config`, made by `kinoray.config.config`.")
+                raise UsageError(f"{self.name}: the file must also define `Config`, made by `kinoray.config.config`.")
             cls.Config = module.Config
             cls.RECIPES, cls.RELEASED = vars(module).get("RECIPES", {}), vars(module).get("RELEASED", {})
         return whole(cls, self.name)
@@ -127,7 +127,7 @@ def names_in(text: str) -> list[str]:
 def around(rule: MethodSource, learner: MethodSource) -> MethodSource:
     """A rule around a learner."""
     if learner.parts:
-        raise UsageError(f"{learner.name} is a rule around a learner already; a rule wraps a learner.")
+        raise UsageError(f"{learner.name} is already a rule with a learner; only a learner can be wrapped.")
     digest = digest_of([rule.digest, learner.digest])
     return MethodSource(f"{rule.name}:{learner.name}", digest, parts=(rule, learner))
 
@@ -139,7 +139,7 @@ def _find_one(text: str) -> MethodSource:
     if text and Path(text).is_dir():
         raise UsageError(f"{text} is a folder, not a method. Name a method, and give the folder as the stream.")
     if text not in method_names():
-        raise unknown("method", text, method_names(), "A file of your own: `./my_method.py`.")
+        raise unknown("method", text, method_names(), "For a file of your own, write `./my_method.py`.")
     return MethodSource(text, digest_of_text((methods_folder() / f"{text}.py").read_text()))
 
 

@@ -148,7 +148,7 @@ def note_a_move(run: Resolved, num_workers: int, gpu: bool, say: Callable[[str],
     known = {name: then[name] for name in now if name in then} | {"ranks": max(1, then["num_workers"])}
     moved = changes(known, {name: now[name] for name in known})
     if moved:
-        say(f"Note: {run.label} goes on elsewhere: {'; '.join(moved)}. Sums round differently there, in the last bits.")
+        say(f"Note: {run.label} continues elsewhere: {'; '.join(moved)}. Results may differ in the last bits.")
 
 
 def open_run(
@@ -182,20 +182,22 @@ def open_run(
         return now
     then = read_record(run.folder, STARTED)
     if (owner := then.get("run", run.label)) != run.label:
-        raise ConfigMismatch(f"{path} is of another run, {owner}. Put back its own, or start over with --fresh.")
+        raise ConfigMismatch(
+            f"{path} belongs to another run, {owner}. Put the right file back, or start over with --fresh."
+        )
     if gpu is not None and "device" not in then:  # written before it was known
         then |= _place(run, gpu) | ({} if way is None else {"way": str(way)})
         write_text(path, json.dumps(then, indent=1))
     changed = changes(_known(then, now), _known(now, then)) + changes(then["digests"]["data"], now["digests"]["data"])
     if changed:
         raise ConfigMismatch(
-            f"{run.folder} holds a run with other settings: {'; '.join(changed)}. Use other --runs, or --fresh to "
-            "start over."
+            f"{run.folder} holds a run with other settings: {'; '.join(changed)}. Use another --runs folder, or "
+            "--fresh to start over."
         )
     if replaced := replaced_files(then, now):
         raise ConfigMismatch(
             f"{run.folder} holds a run on other videos: files of {replaced} were replaced since it was started. Put "
-            "them back, use other --runs, or --fresh to start over."
+            "them back, use another --runs folder, or --fresh to start over."
         )
     for note in changes_since(then, now, run.label):
         say(note)

@@ -63,7 +63,7 @@ def _reopened(run: Result, recorded: dict[str, Any]) -> MethodSource:
     """A method, rule or learner as it was recorded."""
     label, name = label_of(run), recorded["name"]
     if recorded["kind"] == "class":
-        raise UsageError(f"{label} is a run of {name}, {recorded['why']}. Give its class or file with --method.")
+        raise UsageError(f"The method of {label}, {name}, is {recorded['why']}. Give its class or file with --method.")
     if recorded["kind"] == "kinoray":
         try:
             return find_method(name)
@@ -97,22 +97,28 @@ def recorded_stream(run: Result, given: str | Stream | None = None) -> Stream:
     if stream is None:
         made_from = run.run.get("stream_source", {}).get("made_from") or run.stream
         if given is None and file_and_options(made_from) and not is_own_folder(made_from):
-            raise UsageError(f"{label} learned from {made_from}, whose manifests are gone. Give it with --stream.")
+            raise UsageError(
+                f"{label} learned from {made_from}, whose manifests are gone. Give the stream with --stream."
+            )
         try:
             stream = given if isinstance(given, Stream) else load_stream(given or made_from)
             stream = with_features(stream, run.run["backbone"])
         except UsageError as error:
-            raise UsageError(f"{label} learned from {given or made_from}: {error} Give it with --stream.") from None
+            raise UsageError(
+                f"{label} learned from {given or made_from}: {error} Give the stream with --stream."
+            ) from None
     by_name = {task.name: task for task in stream.tasks}
     learned = tuple(by_name[name] for name in run.tasks if name in by_name)
     digests = run.run["digests"]["data"]
     other = [task.name for task in learned if digests.get(task.name) != read_manifest(task.manifest).digest]
     if other or len(learned) < len(run.tasks):
         names = ", ".join(other or run.tasks)
-        raise UsageError(f"{stream.name} is not what {label} learned from (tasks {names}). Give its own with --stream.")
+        raise UsageError(
+            f"{stream.name} is not what {label} learned from (tasks {names}). Give the run's stream with --stream."
+        )
     held_out = {data["name"]: data["digest"] for data in run.run.get("held_out", ())}
     if held_out != held_out_digests(stream):
-        raise UsageError(f"{stream.name} does not hold out what {label} did. Give its own with --stream.")
+        raise UsageError(f"{stream.name} holds out other sets than {label} did. Give the run's stream with --stream.")
     return replace(stream, tasks=learned, order=run.order)
 
 

@@ -49,7 +49,7 @@ def _orders_in(given: Any) -> Any:
     if isinstance(given, str) and given.lstrip("-").isdigit():
         return int(given)
     if given is not None and given != "all" and (not isinstance(given, int) or isinstance(given, bool)):
-        raise ValueError("orders are a number or all")
+        raise ValueError("it must be a number or `all`")
     return given
 
 
@@ -176,7 +176,7 @@ class RunRequest:
         if self.num_workers == 0:
             for name in ("watch", "per_worker", "dashboard"):
                 if getattr(self, name):
-                    raise UsageError(f"`{name}` needs Ray, which num_workers=0 does without.")
+                    raise UsageError(f"`{name}` needs Ray, but num_workers=0 does not use it.")
         if self.joint and self.zero_shot:
             raise UsageError("`joint` trains on everything and `zero_shot` on nothing: give one of them.")
         check_control(self.control, self.joint, self.zero_shot, self.equal_flops is not None)

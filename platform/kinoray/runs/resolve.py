@@ -170,8 +170,8 @@ def _resolve(request: RunRequest, seed: int | None) -> Resolved:
         stream = tested(with_features(stream, encoded_as), method)
     if stream.protocol not in protocol_names() and not isinstance(stream.protocol, OwnName):
         raise UsageError(
-            f"{stream.name} is tested by the protocol {stream.protocol!r}, which is not there; streams of "
-            f"{' and '.join(protocol_names())} run."
+            f"{stream.name} is tested by the protocol {stream.protocol!r}, which does not exist. Known: "
+            f"{', '.join(protocol_names())}."
         )
     source = with_learner(method, stream.protocol)
     cls = source.load()
@@ -235,8 +235,8 @@ def _check_recipe(recipe: Recipe, cls: type[BaseMethod], name: str, backbone: st
         check_clips(backbone, recipe.size_px, frames)
     if recipe.checkpoint_activations and issubclass(cls.backbones, BlockTowers):
         raise UsageError(
-            f"{name} works inside a tower's blocks, by what it is told of each batch, so they cannot be computed again "
-            "later. Leave checkpoint_activations out."
+            f"{name} changes a tower's blocks for each batch, so their activations cannot be computed again later. "
+            "Leave checkpoint_activations out."
         )
 
 
@@ -245,12 +245,10 @@ def _check_splits(stream: Stream) -> None:
     for task in stream.tasks:
         for split in SPLITS:
             if not len(read_manifest(task.manifest).clips(split)):
-                raise UsageError(
-                    f"Task {task.name!r} of {stream.name} has no {split} clips. Name some in its captions."
-                )
+                raise UsageError(f"Task {task.name!r} of {stream.name} has no {split} clips. Add some to its captions.")
     names = [data.name for data in (*stream.tasks, *stream.held_out)]
     if stream.held_out and not load_protocol(stream.protocol).looks_ahead:
-        raise UsageError(f"{stream.name} holds out sets, which the protocol {stream.protocol} does not test.")
+        raise UsageError(f"{stream.name} has held-out sets, but its protocol {stream.protocol} does not test any.")
     for data in stream.held_out:
         if names.count(data.name) > 1 or not len(read_manifest(data.manifest).clips("test")):
             raise UsageError(f"The held-out set {data.name!r} of {stream.name} needs a name of its own and test clips.")
@@ -300,7 +298,9 @@ def _configured(
     parts = {f"method {name}": cls.Config, "the recipe": Recipe}
     shared = set(names_of(cls.Config)) & set(names_of(Recipe))
     if shared:
-        raise UsageError(f"{name}: Config may not reuse names of the stream's recipe: {', '.join(shared)}.")
+        raise UsageError(
+            f"{name}: rename these settings of Config, which the stream's recipe has too: {', '.join(shared)}."
+        )
     given = split_overrides(request.settings, parts)
     released = _released(cls, name, stream) if request.as_released else {}
     plain_frames = VECTORS_RECIPE if backbone_class(backbone).reads_vectors else {}
@@ -320,7 +320,7 @@ def _configured(
     for name, then in as_encoded.items():
         if (asked := getattr(recipe, name)) != then:
             raise UsageError(
-                f"{file} was made with {name}={then}, but the run asks for {asked}. Leave it out, or encode anew."
+                f"{file} was made with {name}={then}, but the run asks for {asked}. Leave {name} out, or encode again."
             )
     overrides = {
         key: value
@@ -397,7 +397,7 @@ def _check_suits(cls: type[BaseMethod], name: str, stream: Stream, backbone: str
     """
     if cls.suits and not {stream.protocol, load_protocol(stream.protocol).like} & {*cls.suits}:
         raise UsageError(
-            f"{name} suits streams tested by {' or '.join(cls.suits)}, but {stream.name} is tested by "
+            f"{name} needs a stream tested by {' or '.join(cls.suits)}, but {stream.name} is tested by "
             f"{stream.protocol}. Choose another method, or another stream."
         )
     for data in (*stream.tasks, *stream.held_out) if cls.needs_labels else ():
@@ -407,8 +407,8 @@ def _check_suits(cls: type[BaseMethod], name: str, stream: Stream, backbone: str
     kind = backbone_class(backbone)
     if not issubclass(kind, cls.backbones) and kind.reads_vectors:
         raise UsageError(
-            f"{name} acts inside a {cls.backbones.__name__}, but {backbone} has only what came out of one. Run it on "
-            "the clips, with whole towers."
+            f"{name} needs the inside of a {cls.backbones.__name__}, but {backbone} has only stored outputs. Run it on "
+            "the clips, with a full backbone."
         )
     if not issubclass(kind, cls.backbones):
         raise UsageError(
@@ -430,7 +430,7 @@ def _check_media(stream: Stream, backbone: str) -> None:
         if not wanted and manifest.num_vectors:
             raise UsageError(
                 f"Task {task.name!r} of {stream.name} has vectors of frames (.npy), which {backbone} cannot see. Use "
-                "--backbone features:BACKBONE, as features:clip."
+                "--backbone features:BACKBONE, such as features:clip."
             )
 
 
@@ -453,7 +453,7 @@ def _released(cls: type[BaseMethod], name: str, stream: Stream) -> dict[str, Any
     if not settings:
         known = ", ".join(cls.RELEASED)
         where = f"for {stream.name}, only for {known}" if known else "(`RELEASED` beside its `RECIPES`)"
-        raise UsageError(f"{name} states no settings of released code {where}. Leave out `as_released`.")
+        raise UsageError(f"{name} lists no settings of the authors' code {where}. Leave out `as_released`.")
     return settings
 
 

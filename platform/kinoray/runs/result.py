@@ -30,7 +30,7 @@ SWEEP_RECORD = "sweep.json"
 """File in a sweep's folder: what it is and, later, what came of it."""
 RECORD = dict.fromkeys(("method", "stream", "protocol", "seed", "tasks", "joint", "zero_shot")) | {"config": {}}
 """What every run.json has (`system.durable.read_json`)."""
-AGAIN = "give the run's command again, which writes it anew"
+AGAIN = "run the run's command again, which writes it again"
 BEFORE_TRAINING = "(before training)"
 """Row of tables for what was measured then."""
 UNTIED: dict[str, Any] = {"reading": "", "ties": 0, "best": ()}
@@ -43,9 +43,7 @@ class Result:
     def __init__(self, folder: str | Path) -> None:
         self.folder = expanded(folder)
         if not (self.folder / "run.json").is_file():
-            raise UsageError(
-                f"{self.folder} is no run: it has no run.json. `kinoray list runs` shows the runs there are."
-            )
+            raise UsageError(f"{self.folder} is not a run: it has no run.json. `kinoray list runs` shows all runs.")
         self.run: dict[str, Any] = _as_named_now(read_record(self.folder))
         self.method: str = self.run["method"]
         self.stream: str = self.run["stream"]

@@ -97,7 +97,7 @@ def _own_stream(name: OwnName) -> Stream:
         raise UsageError(f"{base}.py defines no `load(name, argument)`. See `kinoray new stream`.")
     stream = load(base, argument)
     if not isinstance(stream, Stream):
-        raise UsageError(f"{base}.py: its `load` gave a {type(stream).__name__}, which is no Stream.")
+        raise UsageError(f"{base}.py: its `load` returned a {type(stream).__name__}, not a Stream.")
     return replace(stream, name=str(name), source=name)
 
 

@@ -83,7 +83,9 @@ def _clips(listing: Listing, own: OwnFolder) -> list[ListedClip]:
             )
         clip.captions += [text for text in _captions(row, where) if text not in clip.captions]
     if len({clip.split is None for clip in clips.values()}) > 1:
-        raise UsageError(f"{listing.source.name}: some rows have a split, some none. Fill the column or drop it.")
+        raise UsageError(
+            f"{listing.source.name}: some rows have a split and some do not. Fill the column or remove it."
+        )
     return list(clips.values())
 
 
@@ -115,7 +117,7 @@ def _paths(root: Path, names: Mapping[str, str]) -> dict[str, str]:
             plain = unicodedata.normalize("NFD", f"/{name}")
             near = [path for path in files.get(os.path.basename(plain), ()) if _ends_with(path, plain)]
             if len(near) > 1:
-                raise UsageError(f"{where}: {name!r} may be {near[0]!r} or {near[1]!r}. Write the path.")
+                raise UsageError(f"{where}: {name!r} could mean {near[0]!r} or {near[1]!r}. Write the full path.")
             paths[name] = near[0] if near else name
     return paths
 
@@ -174,7 +176,7 @@ def _plain(value: Any, where: str) -> str:
         raise UsageError(f"{where} must be text, but is {repr(value)[:40]}.")
     text = str(value)
     if not _is_utf8(text):
-        raise UsageError(f"{where} holds half of a character: {ascii(text)[:40]}.")
+        raise UsageError(f"{where} holds an invalid character (half of a surrogate pair): {ascii(text)[:40]}.")
     return text
 
 

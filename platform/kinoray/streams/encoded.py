@@ -55,7 +55,7 @@ def check_made_by(backbone: str, file: Path) -> None:
         then, now = made.weights[:8] or "unknown", digest[:8] or "unknown"
         raise UsageError(
             f"{file} was made by the backbone {made.backbone} (weights {then}), not by {asked} (weights {now}). Leave "
-            "out --backbone, or encode anew."
+            "out --backbone, or encode again."
         )
 
 
@@ -88,7 +88,7 @@ def _check(file: Path, made: Made, stream: Stream, manifests: Sequence[Manifest]
     same, asked = True, set[str]()
     for task, manifest in zip(stream.tasks, manifests, strict=True):
         if task.name not in made.data:
-            raise UsageError(f"{file} was made of {made.stream} and has no task {task.name!r}. Run `{made.command}`.")
+            raise UsageError(f"{file} was made from {made.stream} and has no task {task.name!r}. Run `{made.command}`.")
         same &= made.data[task.name] == data_of(manifest)
         seen, numel = encoded.read_clips(file, task.name), made.recipe["frames"] * made.dim
         clips += len(set(manifest.table["id"].to_pylist()) - seen.keys())
@@ -102,7 +102,7 @@ def _check(file: Path, made: Made, stream: Stream, manifests: Sequence[Manifest]
         f"features of {broken:,} clips are not finite": broken,
     }
     if wrong := [text for text, count in words.items() if count]:
-        raise UsageError(f"{file} does not serve {stream.name}: {', '.join(wrong)}. Run `{made.command}` again.")
+        raise UsageError(f"{file} does not fit {stream.name}: {', '.join(wrong)}. Run `{made.command}` again.")
 
 
 def _unpack(file: Path, made: Made, manifest: Manifest, task: TaskData) -> None:

@@ -67,11 +67,11 @@ def own_folder(name: str) -> OwnFolder:
         if option.startswith(VIDEOS):
             videos = _here(option.removeprefix(VIDEOS))
             if not videos.is_dir():
-                raise UsageError(f"There is no folder {videos}, which {name!r} says has the videos.")
+                raise UsageError(f"There is no folder {videos}, which {name!r} names for the videos.")
         elif option != ALLOW_MISSING:
             if protocol or difflib.get_close_matches(option, [ALLOW_MISSING], cutoff=0.7):
                 raise UsageError(
-                    f"{name!r}: after the colon come a protocol, {ALLOW_MISSING} and {VIDEOS}DIR, each once."
+                    f"{name!r}: after the colon, give a protocol, {ALLOW_MISSING} or {VIDEOS}DIR, each at most once."
                 )
             protocol = str(_here(option)) if option.endswith(".py") else option
     return OwnFolder(folder, protocol, ALLOW_MISSING in options, videos)

@@ -188,14 +188,16 @@ def unusable(folder: Path, videos: Sequence[str]) -> tuple[list[str], list[str]]
 def _manifest_rows(task: str, clips: list[ListedClip]) -> list[dict[str, Any]]:
     """A task's manifest, with splits dealt out where the file gives none."""
     if not clips:
-        raise UsageError(f"Task {task!r}: none of its videos is there.")
+        raise UsageError(f"Task {task!r}: none of its videos was found.")
     given = {clip.split for clip in clips}
     if given == {None}:
         uses = _deal(task, clips)
     else:
         for needed in ("train", "test"):
             if needed not in given:
-                raise UsageError(f"Task {task!r} has no {needed} clips. Mark some in the split column, or drop it.")
+                raise UsageError(
+                    f"Task {task!r} has no {needed} clips. Mark some in the split column, or remove that column."
+                )
         uses = {clip.video: () for clip in clips} if "validation" in given else _carve(task, clips)
     rows = []
     for clip in clips:

@@ -286,7 +286,7 @@ def distance_to(shape: str, u: np.ndarray, v: np.ndarray) -> np.ndarray:
             return np.minimum(shaft, np.maximum(-u, (along + u - 0.95) * 0.7))
         case "hourglass":
             return np.maximum(along - 0.85, (across - along * 0.95 - 0.08) * 0.7)
-    raise AssertionError(f"no shape {shape}")
+    raise AssertionError(f"unknown shape {shape}")
 
 
 def vocabulary_words() -> list[str]:

@@ -121,7 +121,7 @@ def make_plan(request: SweepRequest) -> Plan:
     name = request.name or f"sweep-{home_of(base.folder).name.rsplit('-', 1)[0]}-{digest_of(named_by(record))[:8]}"
     folder = runs_root(request.runs).absolute() / name
     if request.warm_start is not None and not (warm := warm_folder(request.warm_start, folder)).is_dir():
-        raise UsageError(f"There is no sweep {warm} to start with the best settings of.")
+        raise UsageError(f"There is no sweep {warm} to take the best settings from.")
     return Plan(
         request=request,
         folder=folder,
@@ -183,7 +183,8 @@ def _named(then: Sequence[RunRequest]) -> list[str] | None:
     assert isinstance(source, MethodSource) and isinstance(stream, Stream)
     if isinstance(stream.protocol, OwnName):
         raise UsageError(
-            f"`then` {source.name} is tested by {stream.protocol}, a file of your own. Take another method."
+            f"`then` {source.name} is tested by {stream.protocol}, a file of your own, which `then` does not support. "
+            "Choose another method."
         )
     return [source.name, stream.protocol]
 

@@ -113,10 +113,11 @@ class SweepRequest:
     def __post_init__(self) -> None:
         if not 0.0 < self.kept_share <= 1.0:
             raise UsageError(
-                f"`prune` must be the share of trials kept after each task, above 0 and at most 1: {self.prune}."
+                "`prune`, the share of trials kept after each task, must be above 0 and at most 1, but got "
+                f"{self.prune}."
             )
         if self.name is not None and (not self.name or Path(self.name).name != self.name or self.name[0] == "."):
-            raise UsageError(f"A sweep's name is the name of a folder, but got {self.name!r}.")
+            raise UsageError(f"A sweep's name must be a valid folder name, but got {self.name!r}.")
         _check_storage(self.storage)
         if self.copy_to is not None:
             check_uri(self.copy_to, runs_root(self.runs))
@@ -141,11 +142,11 @@ def _check_storage(url: str | None) -> None:
         parsed.get_dialect()
     except ArgumentError as error:  # without the URL, which may hold a password
         raise UsageError(
-            f"The storage is no URL of a data base: {one_line(error).rstrip('.')}. Give sqlite:////shared/study.db or "
-            "postgresql://user@host/base, say."
+            f"The storage is not a database URL: {one_line(error).rstrip('.')}. Give, for example, "
+            "sqlite:////shared/study.db or postgresql://user@host/base."
         ) from None
     if parsed.password:
         raise UsageError(
             "The storage's URL holds a password, which would be kept in sweep.json. Leave it out of the URL and "
-            "put it where the data base's own client looks: for PostgreSQL in ~/.pgpass or PGPASSWORD."
+            "put it where the database client looks: for PostgreSQL, ~/.pgpass or PGPASSWORD."
         )

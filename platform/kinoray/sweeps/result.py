@@ -68,7 +68,7 @@ class SweepResult:
     def __init__(self, folder: str | Path) -> None:
         self.folder = expanded(folder)
         if not (self.folder / SWEEP_RECORD).is_file():
-            raise UsageError(f"{self.folder} is no sweep: it has no {SWEEP_RECORD}.")
+            raise UsageError(f"{self.folder} is not a sweep: it has no {SWEEP_RECORD}.")
         self.record: dict[str, Any] = read_sweep(self.folder)
         self.method: str = self.record["method"]
         self.stream: str = self.record["stream"]

@@ -52,7 +52,7 @@ def load_space(source: MethodSource, choice: "str | Sequence[str] | Mapping[str,
     if isinstance(choice, Mapping):
         return dict(choice)
     if not isinstance(choice, str | None):
-        raise UsageError(f"`space` must be a name, a file, knobs, or words as m=0.9:1, but got {choice!r}.")
+        raise UsageError(f"`space` must be a name, a file, a dict of knobs, or text like m=0.9:1, but got {choice!r}.")
     if choice and Path(choice).suffix in EXPERIMENT_SUFFIXES:
         return _read_space(Path(choice))
     if choice:
@@ -106,12 +106,12 @@ def constants(space: Mapping[str, Any]) -> dict[str, Any]:
 def _distribution(name: str, knob: Mapping[str, Any]) -> BaseDistribution:
     if set(knob) - KEYS:
         raise UsageError(
-            f"Knob {name}: there is no {sorted(set(knob) - KEYS)[0]!r}. Use low, high, log, step or choices."
+            f"Knob {name}: there is no key {sorted(set(knob) - KEYS)[0]!r}. Use low, high, log, step or choices."
         )
     if "choices" in knob:
         choices = knob["choices"]
         if not isinstance(choices, Sequence) or isinstance(choices, str) or not choices or len(knob) > 1:
-            raise UsageError(f"Knob {name}: `choices` must be a list with something in it, and stand alone.")
+            raise UsageError(f"Knob {name}: `choices` must be a list that is not empty, without other keys.")
         if not all(isinstance(c, bool | int | float | str) for c in choices) or len(set(choices)) < len(choices):
             raise UsageError(f"Knob {name}: choices must be different words, numbers or booleans, but are {choices}.")
         return CategoricalDistribution(list(choices))
@@ -143,7 +143,7 @@ def check_space(space: Mapping[str, Any], source: MethodSource, fixed: Mapping[s
         raise UsageError(f"The space of {source.name} varies nothing. Give a knob with low and high, or with choices.")
     both = sorted(set(space) & set(fixed))
     if both:
-        raise UsageError(f"{both[0]} is set to {fixed[both[0]]!r} and stands in the space, too. Leave it out of one.")
+        raise UsageError(f"{both[0]} is set to {fixed[both[0]]!r} and is also in the space. Remove it from one.")
     parts = {f"method {source.name}": source.load().Config, "the recipe": Recipe}
     for name, knob in knobs.items():
         for value in _ends(knob):
@@ -192,12 +192,12 @@ def typed_space(spaces: Sequence[str], settings: Sequence[str]) -> Typed:
     for word in [*(word for word in spaces if "=" in word), *several]:
         name, _, text = word.partition("=")
         if name.strip() in knobs:
-            raise UsageError(f"{name.strip()} is given twice: say once what may be tried.")
+            raise UsageError(f"{name.strip()} is given twice: give its values once.")
         knobs[name.strip()] = _knob(name.strip(), text)
     if named and (knobs or len(named) > 1):
         other = next(iter(knobs), named[-1])
         raise UsageError(
-            f"--space {named[0]} is a whole space, and {other} stands beside it. Give one of them, or write the space "
+            f"--space {named[0]} is a whole space, but {other} is given, too. Give one of them, or write the space "
             "into a file."
         )
     return Typed(named[0] if named else knobs or None, held)
@@ -210,7 +210,9 @@ def _knob(name: str, text: str) -> dict[str, Any]:
     low, colon, rest = text.partition(":")
     high, _, more = rest.partition(":")
     if not colon:
-        raise UsageError(f"--space {name}={text}: give a range, as {name}=0.9:1 or {name}=1e-4:1e-2:log, or a,b,c.")
+        raise UsageError(
+            f"--space {name}={text}: give a range, such as {name}=0.9:1 or {name}=1e-4:1e-2:log, or values: a,b,c."
+        )
     ends = {"low": _value(name, low), "high": _value(name, high)}
     return ends | ({"log": True} if more == "log" else {"step": _value(name, more)} if more else {})
 

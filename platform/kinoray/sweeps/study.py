@@ -166,9 +166,9 @@ class Ownership:
         """Raises: RunFailed where the study was lost; name: of the sweep."""
         if self.lost():
             raise RunFailed(
-                f"{name}: this process did not move for {PATIENCE_BEATS * BEAT_S:.0f} s, and the study is run by "
-                f"{self.study.user_attrs.get(OWNER)} now. What ran here has committed and stopped. Leave the study to "
-                "one of them."
+                f"{name}: this process hung for {PATIENCE_BEATS * BEAT_S:.0f} s, and "
+                f"{self.study.user_attrs.get(OWNER)} has taken over the study. The trials here have committed and "
+                "stopped. Run the study from one process only."
             )
 
 
@@ -203,7 +203,7 @@ def _wait_for_its_owner(study: optuna.Study, here: str, say: Callable[[str], Non
     owner = patiently(lambda: study.user_attrs.get(OWNER, ""))
     if owner in ("", here):  # of the same folder its lock is ours
         return
-    say(f"The study was last run by {owner}. Looking whether it still is ...")
+    say(f"The study was last run by {owner}. Checking whether it still runs there ...")
     before = patiently(lambda: study.user_attrs.get(BEAT, 0))
     time.sleep(PATIENCE_BEATS * BEAT_S)
     attributes = patiently(lambda: study.user_attrs)
@@ -401,7 +401,7 @@ def grid(space: Mapping[str, BaseDistribution]) -> list[dict[str, Any]]:
     axes = {name: axis_of(knob) for name, knob in space.items()}
     size = math.prod(len(axis) for axis in axes.values())
     if size > MOST_GRID:
-        raise UsageError(f"The grid has {size:,} points, at most {MOST_GRID:,} may be. Give steps, or fewer knobs.")
+        raise UsageError(f"The grid has {size:,} points; the limit is {MOST_GRID:,}. Give larger steps or fewer knobs.")
     return [dict(zip(axes, values, strict=True)) for values in itertools.product(*axes.values())]
 
 

@@ -160,7 +160,7 @@ class StudySearch(_NotPickled, Searcher):
             json.dump({}, file)
 
     def restore(self, checkpoint_path: str) -> None:
-        raise NotImplementedError("A sweep goes on from its study.")
+        raise NotImplementedError("A sweep resumes from its study.")
 
 
 class PruneRule(_NotPickled, FIFOScheduler):

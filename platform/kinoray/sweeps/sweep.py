@@ -159,7 +159,7 @@ def _queue(plan: Plan, study: optuna.Study, store: Any, say: Callable[[str], Non
     """Put in the queue what must be run before anything new is drawn."""
     left = requeue(study, store)
     if left:
-        say(f"{plan.label}: {len(left)} unfinished trials go on: {', '.join(map(str, left))}.")
+        say(f"{plan.label}: {len(left)} unfinished trials continue: {', '.join(map(str, left))}.")
     trials = _trials(study)
     if plan.request.retry:
         gone = retried(trials)
@@ -262,7 +262,7 @@ def _run(begun: Begun, missing: int, say: Callable[[str], None]) -> None:
         free = shutil.disk_usage(plan.folder).free / 1e9
         way = of_trial(plan.workers)
         say(
-            f"{plan.label}: {missing} of {plan.trials} trials of {runs} x {sum(plan.base.steps)} steps, "
+            f"{plan.label}: {missing} of {plan.trials} trials to run, each {runs} x {sum(plan.base.steps)} steps; "
             f"{share.concurrent} at a time by Ray Tune, each {way.name}, {way.why} ({way.means}; {cpus:g} CPUs); "
             f"{free:.1f} GB free in {plan.folder.parent}."
         )

@@ -29,7 +29,7 @@ def storage_error(error: Exception, folder: Path, needed: str = "") -> Exception
     free = shutil.disk_usage(folder).free if folder.exists() else 0
     return StorageFull(
         f"{folder}: {os.strerror(code)}: {needed}{free:,} free. "
-        "Free space, or let it be written, and run the same command again: it goes on from the last commit, if any."
+        "Free space, or let it be written, and run the same command again: it resumes from the last commit, if any."
     )
 
 
@@ -131,7 +131,7 @@ def _lacking(value: Any, shape: Any, where: str) -> str:
     if not isinstance(shape, Mapping):
         return ""
     if not isinstance(value, dict):
-        return f"{where} is no object"
+        return f"{where} is not an object"
     lacking = (_lacking(value[k], of, k) if k in value else f"{where} lacks {k!r}" for k, of in shape.items())
     return next(filter(None, lacking), "")
 

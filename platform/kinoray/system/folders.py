@@ -14,7 +14,7 @@ def expanded(path: str | Path) -> Path:
     try:
         return Path(path).expanduser()
     except RuntimeError:
-        raise UsageError(f"{path}: there is no home folder to put for `~`. Set HOME, or give the whole path.") from None
+        raise UsageError(f"{path}: `~` has no home folder to stand for. Set HOME, or give the whole path.") from None
 
 
 def cache_folder() -> Path:
@@ -72,7 +72,7 @@ def data_folder(name: str, otherwise: str) -> Path:
     """
     parent = os.environ.get("KINORAY_DATA")
     if not parent:
-        raise UsageError(f"Where are the files of {name}? {otherwise}.")
+        raise UsageError(f"The folder with the files of {name} is not given. {otherwise}.")
     return expanded(parent) / name
 
 
@@ -87,7 +87,7 @@ def own_file(folder: Path, name: str) -> Path:
     Raises: ValueError for a name that leads elsewhere.
     """
     if Path(name).name != name or name == "..":
-        raise ValueError(f"{name!r} is no name of a file in {folder}")
+        raise ValueError(f"{name!r} is not a valid name of a file in {folder}")
     return folder / name
 
 

@@ -113,7 +113,9 @@ def _wait(file: IO[bytes], at_most_s: float) -> None:
     while not _taken(file):
         if time.monotonic() > end:
             folder, holder = Path(file.name).parent, _holder(file)
-            raise Busy(f"{folder} has been held by {holder} for {at_most_s / 60:g} minutes. Is it stopped? End it.")
+            raise Busy(
+                f"{folder} has been held by {holder} for {at_most_s / 60:g} minutes. If that process hangs, end it."
+            )
 
 
 def _flock(file: IO[bytes], operation: int) -> None:
@@ -124,6 +126,6 @@ def _flock(file: IO[bytes], operation: int) -> None:
         raise
     except OSError as error:  # NFS without its lock server, Lustre with `noflock`
         raise UsageError(
-            f"{file.name} cannot be locked ({error.strerror}), so nothing would keep two processes apart there. Mount "
-            "that disk with locks (Lustre: `flock`), or name a folder on another."
+            f"{file.name} cannot be locked ({error.strerror}), so two processes could collide there. Mount that disk "
+            "with locks (Lustre: `flock`), or give a folder on another disk."
         ) from None

@@ -89,7 +89,9 @@ def in_lots(
             for future in done:
                 yield waiting.pop(future), future.result()
     except BrokenProcessPool:
-        raise RunFailed(f"A process that {does} ended. Is there memory? Run the same command again.") from None
+        raise RunFailed(
+            f"A process that {does} crashed. Check that there is free memory, then run the same command again."
+        ) from None
     finally:
         for future in waiting:
             future.cancel()
@@ -111,10 +113,12 @@ def one_process(function: Callable[..., Any]) -> "ProcessPoolExecutor":
             return process
         process.shutdown(kill_workers=True)
         if not answered:
-            raise RunFailed(f"A process has not started for {GIVES_UP_S / 60:g} minutes. Is the storage there?")
+            raise RunFailed(
+                f"A process did not start within {GIVES_UP_S / 60:g} minutes. Check that the storage is reachable."
+            )
     raise RunFailed(
-        f"No process can be started to read clips, tried {STARTS} times: {_last_words(function)}. Mend that "
-        "(`kinoray doctor` looks at the installation), then run the same command again; nothing that was committed is "
+        f"No process could be started to read clips in {STARTS} tries: {_last_words(function)}. Fix that "
+        "(`kinoray doctor` checks the installation), then run the same command again; nothing that was committed is "
         "lost."
     )
 
@@ -124,7 +128,7 @@ def _last_words(function: Callable[..., Any]) -> str:
     code = f"import loky, sys; sys.path[:] = {sys.path!r}; import {function.__module__}"  # in the order of loky's own
     ended = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True, check=False)
     said = ended.stderr.strip().rpartition("\n")[2] if ended.returncode else ""
-    return said.rstrip(".") or "it says nothing, perhaps there is no memory"
+    return said.rstrip(".") or "it says nothing; perhaps memory ran out"
 
 
 def _options(variables: dict[str, str]) -> dict[str, Any]:

@@ -20,7 +20,7 @@ PLAIN_EVERY_S = 10.0
 """Seconds between two plain lines of a run."""
 MANY = 6
 """With more runs than these only those that are on are shown, and a line for all together."""
-GOES_ON = "goes on"
+GOES_ON = "resumes"
 """How a resumed run begins to say where it is."""
 WINDOW = 64
 """Updates over which the speed is averaged."""

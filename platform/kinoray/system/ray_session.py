@@ -134,18 +134,20 @@ def check_own_ray() -> None:
     ended, and then end this process. Raises: RayLost.
     """
     if _head is not None and _head.answer and _head.process.poll() is not None:
-        raise RayLost(f"Ray ended: {_head.last_words()}. What is committed stands; the same command continues it.")
+        raise RayLost(f"Ray ended: {_head.last_words()}. Committed work is kept; run the same command again to resume.")
 
 
 def _connected(job: str, dashboard: bool, say: Callable[[str], None]) -> Any:
     """Connect this process to Ray; gives what `ray.init` does."""
     address = os.environ.get("RAY_ADDRESS") or "local"
     if address != "local":
-        say(f"Joining the Ray of RAY_ADDRESS, {address} ...")
+        say(f"Joining the Ray cluster at RAY_ADDRESS, {address} ...")
         return _init(_checked(address), job)
     if _head is not None and (_head.process.poll() is not None or dashboard > _head.dashboard):
         shutdown()
-    say("Starting Ray ..." if _head is None or not _head.answer else "Joining the Ray of this process ...")
+    say(
+        "Starting Ray ..." if _head is None or not _head.answer else "Joining the Ray that this process has started ..."
+    )
     return _init(f"{LOOPBACK}:{_port_of(_started(dashboard))}", job)
 
 
@@ -171,7 +173,7 @@ def _port_of(head: Head) -> int:
         if not line:
             words = head.last_words() if ready else f"it gave no address within {START_S:g} s"
             shutdown()
-            raise UsageError(f"Ray did not start: {words}. Mend that, or use num_workers=0, which does without Ray.")
+            raise UsageError(f"Ray did not start: {words}. Fix that, or use num_workers=0, which needs no Ray.")
         head.answer = json.loads(line)
     return head.answer["port"]
 
@@ -180,8 +182,8 @@ def _checked(address: str) -> str:
     """The address of RAY_ADDRESS as Ray takes it. Raises: UsageError where nothing answers there."""
     if "://" in address:
         raise UsageError(
-            f"RAY_ADDRESS={address}: a run joins Ray itself and not through a client. Give HOST:PORT of its head, as "
-            "127.0.0.1:6379, on one of its machines, or send the command there: `kinoray submit --address http://...`."
+            f"RAY_ADDRESS={address}: kinoray cannot use a Ray client address. On a machine of the cluster, give its "
+            "head's HOST:PORT, such as 127.0.0.1:6379; from outside, use `kinoray submit --address http://...`."
         )
     if address == "auto":
         return address
@@ -208,7 +210,7 @@ def _init(address: str, job: str) -> Any:
     try:
         return in_thread(lambda: ray.init(address=address, job_config=JobConfig(metadata={"job_name": job}), **options))
     except ConnectionError as error:
-        raise UsageError(f"The Ray at {address} does not let this program in: {error}. {TOKEN_HINT}") from error
+        raise UsageError(f"The Ray cluster at {address} refuses this program: {error}. {TOKEN_HINT}") from error
     finally:
         _take_sigterm_back()
 
@@ -281,7 +283,10 @@ def num_gpus(say: Callable[[str], None] = lambda text: None) -> int:
     count = int(ray.cluster_resources().get("GPU", 0))
     if not count or _gpus_work(ray.get_runtime_context().get_job_id()):
         return count
-    say(f"Ray counts {count} GPUs that torch cannot use (a CPU build, an old driver; `kinoray doctor`): CPUs are used.")
+    say(
+        f"Ray counts {count} GPUs that torch cannot use, so CPUs are used. `kinoray doctor` shows why (a CPU build of "
+        "torch, an old driver)."
+    )
     return 0
 
 

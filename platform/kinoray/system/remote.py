@@ -110,7 +110,7 @@ def check_uri(uri: str, root: Path) -> None:
     """
     parts, _ = _parts(uri)
     if parts.scheme == "file" and Path(os.path.realpath(unquote(parts.path))).is_relative_to(os.path.realpath(root)):
-        raise UsageError(f"{uri} leads into the runs folder {root}. Copy to a folder beside it.")
+        raise UsageError(f"{uri} is inside the runs folder {root}. Copy to a folder outside it.")
 
 
 def open_remote(uri: str) -> Remote:
@@ -135,18 +135,18 @@ def _parts(uri: str) -> tuple[SplitResult, dict[str, str]]:
         uri = f"file://{expanded(uri.removeprefix('file://'))}"
     parts = urlsplit(uri)
     if parts.scheme not in ("s3", "file"):
-        raise UsageError("Give a URI that begins so: s3://BUCKET/PREFIX or file:///FOLDER.")
+        raise UsageError("Give a URI like s3://BUCKET/PREFIX or file:///FOLDER.")
     if "@" in parts.netloc:
         raise UsageError(
-            "The URI holds a key, which the list of processes would show. Leave it out, and put it into "
+            "The URI holds a key, which others could see in the list of processes. Leave it out, and put it into "
             "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY or ~/.aws/credentials."
         )
     options = dict(parse_qsl(parts.query, keep_blank_values=True))
     unknown = sorted(set(options) - set(OPTIONS)) if parts.scheme == "s3" else sorted(options)
     if unknown or parts.fragment:
         raise UsageError(
-            f"What may follow `?` in an s3 URI is {', '.join(OPTIONS)}, not {', '.join(unknown) or '`#`'}; keys go "
-            "into AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY."
+            f"After `?`, an s3 URI may have {', '.join(OPTIONS)}, not {', '.join(unknown) or '`#`'}; keys go into "
+            "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY."
         )
     if (parts.scheme == "s3") != bool(parts.netloc):
         raise UsageError("The URI names no bucket or folder: s3://BUCKET/PREFIX, or file:///FOLDER with three slashes.")

@@ -52,11 +52,11 @@ def stand_in(uri: str) -> Path:
     remote = open_remote(uri)
     name = PurePosixPath(remote.base).name
     if name == "..":
-        raise UsageError(f"{remote.shown} leads out of its bucket. Give the folder's own name.")
+        raise UsageError(f"{remote.shown} points outside its bucket. Give the folder's name, not `..`.")
     try:
         listed = {path: state for path, state in remote.states().items() if not _is_hidden(path)}
         if not listed:
-            raise UsageError(f"There is no file under {remote.shown}. Look at the names of the bucket and the folder.")
+            raise UsageError(f"There is no file under {remote.shown}. Check the names of the bucket and the folder.")
         key = hashlib.sha256(json.dumps([uri, sorted(listed.items())]).encode()).hexdigest()[:16]
         home = cache_folder() / STAND_INS / key
         with writing(f"what stands in for {remote.shown} into {home}"), whole_folder(home) as draft:
@@ -76,7 +76,9 @@ def _fill(folder: Path, remote: Remote, listed: dict[str, tuple[int, int]]) -> N
     """Tables, and holes for all others. Raises: UsageError for a name that no file may have here."""
     for name in listed:
         if os.path.normpath(name) != name or name.startswith(("/", "../")) or "\0" in name:
-            raise UsageError(f"{remote.shown}: {name!r} leaves its folder or is no plain name. Rename it there.")
+            raise UsageError(
+                f"{remote.shown}: {name!r} points outside its folder or is not a plain name. Rename it there."
+            )
 
     def write(item: tuple[str, tuple[int, int]]) -> None:
         name, (size, mtime_ns) = item
@@ -90,7 +92,7 @@ def _fill(folder: Path, remote: Remote, listed: dict[str, tuple[int, int]]) -> N
                     file.truncate(size)
         except (FileExistsError, IsADirectoryError, NotADirectoryError):
             raise UsageError(
-                f"{remote.shown}: {name!r} has the name of a folder, or is in a file. Rename one."
+                f"{remote.shown}: {name!r} or a folder above it is both a file and a folder. Rename one."
             ) from None
         os.utime(path, ns=(mtime_ns, mtime_ns))
 
@@ -191,8 +193,8 @@ def _origin(path: str) -> tuple[str, str] | None:
         return None
     if found[1] != _root():  # or made by a stranger: what it says is not read
         raise RemoteError(
-            f"{path} stands in for a file in a store, but the cache folder of this process is {cache_folder()}. Give "
-            "all processes the same XDG_CACHE_HOME"
+            f"{path} is a placeholder for a file in a bucket, but the cache folder of this process is "
+            f"{cache_folder()}. Give all processes the same XDG_CACHE_HOME"
         )
     return _uri(Path(source)), found[3] or ""
 
@@ -234,8 +236,8 @@ def _fetch(remote: Remote, name: str, state: os.stat_result, copy: Path) -> None
         raise
     except OSError as error:
         raise StorageFull(
-            f"{copy.parent} takes no copy of {name} ({error.strerror or error}). Free space there, or set "
-            "KINORAY_FETCHED_BYTES lower"
+            f"{name} cannot be copied to {copy.parent} ({error.strerror or error}). Free space there, or lower "
+            "KINORAY_FETCHED_BYTES"
         ) from None
 
 
@@ -250,8 +252,8 @@ def _make_room(folder: Path, coming: int) -> None:
     bound = _given_bound() or usual_bound(folder, held)
     if coming > bound:
         raise StorageFull(
-            f"A file of {coming:,} bytes is larger than all copies together may be, {bound:,}. Set "
-            "KINORAY_FETCHED_BYTES higher, or free space"
+            f"A file of {coming:,} bytes is larger than the limit for all copies together, {bound:,}. Raise "
+            "KINORAY_FETCHED_BYTES, or free space"
         )
     for used, size, path in sorted(files):
         is_draft = path.endswith(".draft")

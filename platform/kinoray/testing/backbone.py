@@ -98,7 +98,7 @@ def loads_its_state(part: Part) -> None:
     except RuntimeError as error:
         expect(False, " ".join(str(error).split()))
     same = near(first.embed_video(video), other.embed_video(video))
-    expect(same, "with the same state it gives other features: some of what it learns is no parameter or buffer")
+    expect(same, "with the same state it gives other features: some of what it learns is not a parameter or buffer")
 
 
 def travels_and_is_copied(part: Part) -> None:

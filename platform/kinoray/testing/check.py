@@ -73,5 +73,5 @@ def _loaded(given: Any, kind: str) -> OwnName:
         name = named(given, kind, BaseProtocol)
         load_protocol(name)
     if not isinstance(name, OwnName):
-        raise UsageError(f"{given} is no {kind} of your own.")
+        raise UsageError(f"{given} is not a {kind} of your own. Give its file, such as ./my_{kind}.py.")
     return name

@@ -131,7 +131,9 @@ def grows_the_same_again(subject: Subject) -> None:
     try:
         new.load_state_dict(old.state_dict(), strict=True)
     except RuntimeError as error:
-        raise BrokenPromise(f"a grown state does not load: {' '.join(str(error).split())}", place) from None
+        raise BrokenPromise(
+            f"the state of a method after `grow` does not load into a new one: {' '.join(str(error).split())}", place
+        ) from None
     differ = _differing(old.state_dict(), new.state_dict())
     expect(not differ, f"after loading, {_first(differ)} has other values", place)
 
@@ -366,7 +368,7 @@ def check_device(device: str) -> None:
     if device not in DEVICES:
         raise UsageError(f"device={device!r}: use one of {', '.join(DEVICES)}.")
     if device == "cuda" and not torch.cuda.is_available():
-        raise UsageError("device='cuda', but torch sees no GPU here. `kinoray doctor` tells what it sees.")
+        raise UsageError("device='cuda', but torch sees no GPU here. `kinoray doctor` shows what torch sees.")
 
 
 def outcome_of(promise: Callable[[T], None], subject: T, place_in: Callable[[Exception], str]) -> Outcome:

@@ -173,7 +173,7 @@ def newest(
             say(f"CheckpointCorrupt: {problem} Using {path.name} instead.")
         return checkpoint
     if problems:
-        raise CheckpointCorrupt(f"{problems[0]} No whole checkpoint is left in {folder}; start over with --fresh.")
+        raise CheckpointCorrupt(f"{problems[0]} No intact checkpoint is left in {folder}; start over with --fresh.")
     return None
 
 
@@ -203,7 +203,7 @@ def verified(path: Path) -> Checkpoint:
             raise CheckpointCorrupt(f"{path.name} is of another run, {owner}.")
         position = Position(manifest["stage"], Phase(manifest["phase"]), manifest["step"])
         if position.name != path.name:
-            raise CheckpointCorrupt(f"{path.name}: its manifest is that of {position.name}.")
+            raise CheckpointCorrupt(f"{path.name}: its manifest belongs to {position.name}.")
         for name, fact in manifest["files"].items():
             file = own_file(path, name)
             size = file.stat().st_size
@@ -344,6 +344,6 @@ def check_agreement(state: Mapping[str, Tensor], world: World) -> None:
     rank = next(rank for rank, peer in enumerate(peers) if peer.get(differ[0]) != peers[0].get(differ[0]))
     raise RunFailed(
         f"The workers hold different weights: {differ[0]} of rank {rank} is not that of rank 0 ({len(differ)} of "
-        f"{len(names)} tensors differ). Nothing of it was committed; let every rank change its state by what "
-        "`batch.gather` or `carry` gives, which is the same on all."
+        f"{len(names)} tensors differ). This state was not committed; change state only by what `batch.gather` or "
+        "`carry` gives, which is equal on all ranks."
     )

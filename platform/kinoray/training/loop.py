@@ -308,7 +308,7 @@ class LateLog:
         *numbers, stopping = values.numbers.tolist()
         if not math.isfinite(numbers[0]):
             raise RunFailed(
-                f"The loss is {numbers[0]} at step {record['step']} of task {record['task'] + 1}. Nothing of it was "
+                f"The loss is {numbers[0]} at step {record['step']} of task {record['task'] + 1}. That step was not "
                 "committed; lower the learning rate, or clip gradients with --set clip_norm=1."
             )
         self.write(record | dict(zip(values.names, numbers, strict=True)))

@@ -73,7 +73,7 @@ def total_objective(output: StepOutput) -> Tensor:
         return output.objectives
     objectives = [objective for objective in output.objectives.values() if objective is not None]
     if not objectives:
-        raise RunFailed("The loss switched all groups off: at least one objective of a step must be a scalar.")
+        raise RunFailed("All objectives of a step are None: the loss must return a scalar for at least one.")
     return torch.stack(objectives).sum()
 
 

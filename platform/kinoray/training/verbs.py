@@ -30,7 +30,9 @@ def checked_groups(groups: Any) -> dict[str, ParamGroup]:
                 "param_groups", f"{kind(group)} as group {name!r}", 'a ParamGroup, as in trainable(module, "x")'
             )
         if not isinstance(group.params, dict):
-            raise _wrong("param_groups", f"{kind(group.params)} as parameters of {name!r}", "a dict of them by name")
+            raise _wrong(
+                "param_groups", f"{kind(group.params)} as parameters of {name!r}", "a dict of parameters by name"
+            )
         strays = [key for key, value in group.params.items() if not isinstance(value, nn.Parameter)]
         if strays:
             came = f"{kind(group.params[strays[0]])} as {strays[0]!r} of group {name!r}"
@@ -56,7 +58,7 @@ def checked_output(output: Any, groups: Collection[str], rows: Collection[int]) 
         if not isinstance(value, Tensor) or value.numel() != 1:
             raise _wrong("loss", f"{kind(value)} as {title}", "a scalar tensor, summed over rows")
         if not value.requires_grad:
-            raise _wrong("loss", f"{title} without a gradient", "a scalar that parameters of the groups lead to")
+            raise _wrong("loss", f"{title} without a gradient", "a scalar computed from parameters of the groups")
     for name, value in output.log.items():
         if not isinstance(value, Tensor) or value.numel() != 1:
             raise _wrong("loss", f"{kind(value)} to log as {name!r}", "a scalar tensor")

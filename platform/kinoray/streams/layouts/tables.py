@@ -139,7 +139,7 @@ def _check_quotes(file: Path, number: int, row: Row, video: str) -> None:
     for cell in (cell for cell in row.values() if isinstance(cell, str) and "\n" in cell and ending):
         for line in cell.splitlines()[1:]:
             if any(part.strip(' "').endswith(ending) for part in line.split(_delimiter(file))):
-                raise _misquoted(f"{file} row {number}", f"a cell goes on to the line {line[:60]!r}")
+                raise _misquoted(f"{file} row {number}", f"a cell continues over the line {line[:60]!r}")
 
 
 def _misquoted(where: str, what: str) -> UsageError:
@@ -178,8 +178,8 @@ def _json_rows(file: Path) -> list[Row]:
     if isinstance(value, list) and _all(dict, value):
         return value
     raise UsageError(
-        f"{file} must hold an array of objects, or an object with such an array for each split, or with a list of "
-        "captions for each video."
+        f"{file} must hold an array of objects, an object with one such array per split, or an object with a list of "
+        "captions per video."
     )
 
 
@@ -223,8 +223,8 @@ def text_of(file: Path) -> str:
         line = data.count(b"\n", 0, error.start)
         words = data.split(b"\n")[line].decode("latin-1")
         raise UsageError(
-            f"{file} line {line + 1} is not UTF-8: {words[:60]!r}. Save the file as UTF-8; where this reads well, by "
-            "`iconv -f latin1 -t utf-8`."
+            f"{file} line {line + 1} is not UTF-8: {words[:60]!r}. Save the file as UTF-8; if the text shown is right, "
+            "with `iconv -f latin1 -t utf-8`."
         ) from None
 
 
@@ -234,8 +234,8 @@ def _check_cells(file: Path, rows: list[Row]) -> None:
         beyond = [cell for cell in row.pop(None, []) if not is_blank(cell)]  # type: ignore[call-overload]
         if beyond:
             raise UsageError(
-                f"{file.name} row {number} has more cells than the header, first {beyond[0]!r}. Put a caption that "
-                "has commas in quotes."
+                f"{file.name} row {number} has more cells than the header, first {beyond[0]!r}. Put "
+                "captions that contain commas in quotes."
             )
 
 

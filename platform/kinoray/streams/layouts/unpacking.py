@@ -61,9 +61,9 @@ def new_file(archive: Path, place: Path, name: str) -> Path:
     check_uri(name, archive.name)
     path = place / os.path.normpath(name)
     if os.path.lexists(path):
-        raise UsageError(f"{archive}: {name!r} is there twice. Pack it anew.")
+        raise UsageError(f"{archive}: {name!r} is there twice. Pack the archive again.")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
     except (FileExistsError, NotADirectoryError):
-        raise UsageError(f"{archive}: {name!r} is in a folder that is a file, too. Pack it anew.") from None
+        raise UsageError(f"{archive}: {name!r} is in a folder that is also a file. Pack the archive again.") from None
     return path

@@ -52,7 +52,7 @@ def _unpack(file: Path, place: Path) -> tuple[list[Row], dict[str, list[str]]]:
         with opened(file) as data, tarfile.open(fileobj=data) as tar:
             for member in tar:
                 if member.issym() or member.islnk() or member.isdev():
-                    raise UsageError(f"{file}: {member.name!r} is a link or a device. Pack files alone.")
+                    raise UsageError(f"{file}: {member.name!r} is a link or a device. Pack only regular files.")
                 if member.isfile() and (match := KEY.fullmatch(member.name.removeprefix("./"))):
                     sample = samples.setdefault(match[1], {})
                     if not _add(file, tar, member, match[2].lower(), sample, place):
@@ -85,7 +85,7 @@ def _add(file: Path, tar: tarfile.TarFile, member: tarfile.TarInfo, ending: str,
         try:
             said = json.loads(data.read())
         except ValueError:
-            raise UsageError(f"{file}: {member.name!r} is no JSON. Pack it anew.") from None
+            raise UsageError(f"{file}: {member.name!r} is not JSON. Pack the archive again.") from None
         if isinstance(said, dict):
             ours = {name: our for name, our in our_names(said).items() if our == "caption"}
             known = {ours.get(name, name): value for name, value in said.items()}
