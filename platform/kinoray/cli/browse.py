@@ -67,7 +67,7 @@ def describe_command(
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Settings of a method, or the tasks of a stream. With ranges, recipes and spaces; protocol and what it needs."""
+    """Show a method's settings, ranges, recipes and search spaces, a stream's tasks and protocol, or a backbone."""
     import kinoray
 
     facts = kinoray.describe(name)
@@ -134,7 +134,7 @@ def status_command(
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """What is running here: task, steps, scores so far, time left. Of jobs on a cluster: `kinoray jobs status`."""
+    """What is running here: task, steps, scores so far, time left. For jobs on a cluster: `kinoray jobs status`."""
     from kinoray.report.status import status
 
     report = status(root, which or ())

@@ -21,12 +21,12 @@ def check_command(
             help="A name, ./my_method.py, RULE:LEARNER, or a file with a backbone, protocol or stream.",
         ),
     ],
-    device: Annotated[str, typer.Option(help="cpu or cuda: where a method is to learn.")] = "cpu",
+    device: Annotated[str, typer.Option(help="Train the method on cpu or cuda.")] = "cpu",
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Try a method, or your own backbone, protocol or stream, against every promise, in about a minute. Names what
-    breaks which, with file and line."""
+    """Test a method, or your own backbone, protocol or stream. Tries in about a minute all that kinoray asks of it, and
+    names each failure with file and line."""
     import kinoray
 
     outcomes = []
@@ -43,7 +43,7 @@ def check_command(
     raise typer.Exit(int(not all(outcome.kept for outcome in outcomes)))
 
 
-new_app = typer.Typer(help="Write the files of something new.", no_args_is_help=True)
+new_app = typer.Typer(help="Write a template of a method, rule, backbone, protocol or stream.", no_args_is_help=True)
 TEMPLATES = Path(__file__).parent / "templates"
 
 
@@ -82,7 +82,7 @@ def method_command(
     name: Annotated[str, typer.Argument(metavar="NAME", help="Like my_method: lower case, digits, underscores.")],
     single: Annotated[bool, typer.Option("--single", help="One file for `kinoray run ./NAME.py`.")] = False,
 ) -> None:
-    """Write a method that runs as it is, to be filled in. Method, search space and test, or one file."""
+    """Write a working method as a template to fill in. Method, search space and test; with --single one file."""
     for file in write_method(name, Path(), single):
         print(f"Wrote {file}")
 
@@ -92,7 +92,7 @@ def rule_command(
     name: Annotated[str, typer.Argument(metavar="NAME", help="Like my_rule: lower case, digits, underscores.")],
     single: Annotated[bool, typer.Option("--single", help="One file for `kinoray run ./NAME.py:LEARNER`.")] = False,
 ) -> None:
-    """Write a rule that wraps any learner. It runs as it is, to be filled in."""
+    """Write a working rule as a template to fill in. A rule wraps any learner (a method) and changes its training."""
     for file in write_method(name, Path(), single, kind="rule"):
         print(f"Wrote {file}")
 
@@ -104,7 +104,7 @@ def _new_part(kind: str, option: str) -> None:
         for file in write_method(name, Path(), True, kind):
             print(f"Wrote {file}")
 
-    new_app.command(kind, help=f"Write a {kind} that runs as it is, to be filled in: a file for `{option}`.")(command)
+    new_app.command(kind, help=f"Write a working {kind} as a template to fill in: a file for `{option}`.")(command)
 
 
 _new_part("backbone", "--backbone ./NAME.py")

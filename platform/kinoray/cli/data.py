@@ -34,13 +34,13 @@ def prepare_command(
         Path | None, typer.Option("--root", metavar="DIR", help="Folder of the set's files. [KINORAY_DATA/NAME]")
     ] = None,
     workers: Annotated[
-        int | None, typer.Option(min=0, help="Probing tasks at once on Ray; 0: in this process. [one a CPU]")
+        int | None, typer.Option(min=0, help="Processes on Ray that probe files; 0: in this one. [one per CPU]")
     ] = None,
     as_json: Json = False,
     quiet: Quiet = False,
     debug: Debug = False,
 ) -> None:
-    """Read a set's annotations and probe its files. Writes its manifest; the same command goes on where it stopped."""
+    """Read a set's annotations and probe its files. Writes its manifest; run it again to resume."""
     from kinoray.datasets.prepare import prepare
 
     report = prepare(name, root or _default_root(name), workers, progress=not quiet)
@@ -59,15 +59,15 @@ def fetch_command(
     root: Annotated[
         Path | None, typer.Option("--root", metavar="DIR", help="Folder to write into. [KINORAY_DATA/NAME]")
     ] = None,
-    workers: Annotated[int | None, typer.Option(min=1, help="Processes that draw. [one a core]")] = None,
+    workers: Annotated[int | None, typer.Option(min=1, help="Rendering processes. [one per core]")] = None,
     as_json: Json = False,
     quiet: Quiet = False,
     debug: Debug = False,
 ) -> None:
-    """Get packages that hold pictures, drawings or simulations, and draw clips of them on this machine.
+    """Download packages of pictures, drawings or simulations, and render clips from them on this machine.
 
-    Uses apt-get, npm or pip, whichever has the family's packages; needs no root and installs nothing. The same command
-    goes on where it stopped. Next: `kinoray data prepare NAME`.
+    Uses apt-get, npm or pip, whichever has the family's packages; needs no root and installs nothing. Run it again to
+    resume. Next: `kinoray data prepare NAME`.
     """
     from dataclasses import asdict
 
@@ -126,9 +126,9 @@ def check_command(
     quiet: Quiet = False,
     debug: Debug = False,
 ) -> None:
-    """All bad files at once. Of a prepared set what is gone or changed, of a folder what cannot be used.
+    """List all bad files: of a prepared set the missing or changed ones, of a folder those that cannot be used.
 
-    Exits with 1 where there are any.
+    Exits with 1 if there are any.
     """
     from dataclasses import asdict
 
@@ -159,16 +159,16 @@ def check_command(
 def vectors_command(
     name: SetName,
     backbone: Annotated[
-        str, typer.Option(metavar="NAME", help="Whose towers see the clips, as `kinoray list backbones` names them.")
+        str, typer.Option(metavar="NAME", help="Backbone whose towers encode the clips, from `kinoray list backbones`.")
     ] = "lite0-minilm",
     workers: Annotated[
-        int | None, typer.Option(min=0, help="Towers at once on Ray; 0: in this process. [one a CPU]")
+        int | None, typer.Option(min=0, help="Processes on Ray that encode; 0: in this one. [one per CPU]")
     ] = None,
     as_json: Json = False,
     quiet: Quiet = False,
     debug: Debug = False,
 ) -> None:
-    """Make what frozen towers see of a prepared set, once for all runs. The same command goes on where it stopped."""
+    """Compute frozen towers' features of a prepared set, once for all runs. Run it again to resume."""
     from dataclasses import asdict
 
     from kinoray.datasets.vectors import make_vectors
@@ -186,8 +186,10 @@ def vectors_command(
 def encode_command(
     stream: Annotated[str, typer.Argument(metavar="STREAM", help="A stream's name or FOLDER[:OPTIONS].")],
     out: Annotated[Path, typer.Option("--out", "-o", metavar="FILE.parquet", help="File to write.")],
-    backbone: Annotated[str | None, typer.Option(metavar="NAME", help="Its towers. [the stream's]")] = None,
-    frames: Annotated[int | None, typer.Option(min=1, help="Of a clip. [as in the stream's tests]")] = None,
+    backbone: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Backbone whose towers encode. [the stream's]")
+    ] = None,
+    frames: Annotated[int | None, typer.Option(min=1, help="Frames per clip. [as in the stream's tests]")] = None,
     size_px: Annotated[int | None, typer.Option(min=1, help="Side of a frame. [the stream's]")] = None,
     workers: Annotated[
         int | None, typer.Option(min=0, help="CPUs that decode on Ray; 0: without Ray. [all but one]")
@@ -196,7 +198,7 @@ def encode_command(
     quiet: Quiet = False,
     debug: Debug = False,
 ) -> None:
-    """Make a stream's features by frozen towers, for `kinoray run --features FILE`. Goes on with the task it was at."""
+    """Compute a stream's features with frozen towers, for `kinoray run --features FILE`. Run it again to resume."""
     from dataclasses import asdict
 
     from kinoray.execution.encode import encode
@@ -214,12 +216,12 @@ def encode_command(
 @data_app.command("show")
 def show_command(
     name: AnyName,
-    id: Annotated[str, typer.Argument(metavar="ID", help="A clip's id; after -- where it begins with a dash.")],
+    id: Annotated[str, typer.Argument(metavar="ID", help="A clip's id; put -- before one that begins with a dash.")],
     out: Annotated[Path | None, typer.Option("--out", metavar="FILE.png", help="File to write. [ID.png]")] = None,
     frames: Annotated[int, typer.Option(min=1, help="Frames, evenly spread.")] = 8,
     debug: Debug = False,
 ) -> None:
-    """Frames of a clip and what the set says of it, as a picture."""
+    """Draw a clip's frames and annotations as one picture."""
     from kinoray.report.contact_sheet import show
 
     print_lines(f"Wrote {show(name, id, out, frames)}")
@@ -227,7 +229,7 @@ def show_command(
 
 @data_app.command("list")
 def list_command(as_json: Json = False, debug: Debug = False) -> None:
-    """The data sets that can be prepared. Paper, licence, published counts, prepared or not."""
+    """List the data sets that can be prepared, with paper, licence, published counts, and whether they are prepared."""
     from dataclasses import asdict
 
     from kinoray.datasets import readers

@@ -38,7 +38,7 @@ def submit_command(
     words: Annotated[
         list[str],
         typer.Argument(
-            metavar="VERB ...", help="run, sweep, extend, reproduce, search or data ..., as you would type it."
+            metavar="COMMAND ...", help="run, sweep, extend, reproduce, search or data, with all that follows it."
         ),
     ],
     address: Address = None,
@@ -46,18 +46,18 @@ def submit_command(
     env: Annotated[
         list[str] | None, typer.Option("--env", metavar="NAME=VALUE", help="A variable of the job's environment.")
     ] = None,
-    again: Annotated[bool, typer.Option("--again", help="Also what has finished before.")] = False,
+    again: Annotated[bool, typer.Option("--again", help="Run the command again even if it has finished.")] = False,
     without_token: Annotated[
-        bool, typer.Option("--without-token", help="Allow a cluster beyond this machine without token.")
+        bool, typer.Option("--without-token", help="Allow a cluster on another machine without a token.")
     ] = False,
     install: Annotated[
-        bool, typer.Option("--install", help="pip brings the libraries that the image lacks; never torch or Ray.")
+        bool, typer.Option("--install", help="Let pip install libraries that the image lacks; never torch or Ray.")
     ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be sent; send nothing.")] = False,
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Run a command on a cluster. The same command again finds its job."""
+    """Run a command on a cluster. Submitted again, it is not run twice: its job is found."""
     from kinoray.cluster.submit import submit
 
     _check(context, words)
@@ -130,7 +130,7 @@ def list_command(address: Address = None, as_json: Json = False, debug: Debug = 
 
 @jobs_app.command("status")
 def status_command(id: Id, address: Address = None, as_json: Json = False, debug: Debug = False) -> None:
-    """Where a job stands."""
+    """Show the state of a job."""
     from kinoray.cluster.submit import find_job
 
     row = find_job(id, address).info()
@@ -141,7 +141,9 @@ def status_command(id: Id, address: Address = None, as_json: Json = False, debug
 def logs_command(
     id: Id,
     address: Address = None,
-    follow: Annotated[bool, typer.Option("--follow", help="Until the job ends; ends with its exit code.")] = False,
+    follow: Annotated[
+        bool, typer.Option("--follow", help="Follow until the job ends; exit with its exit code.")
+    ] = False,
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
@@ -159,14 +161,14 @@ def logs_command(
 
 @jobs_app.command("stop")
 def stop_command(id: Id, address: Address = None, as_json: Json = False, debug: Debug = False) -> None:
-    """Let a job commit its state and end. The same submit goes on with it."""
+    """Let a job commit its state and end. Submit the same command again to resume it."""
     from kinoray.cluster.submit import find_job
 
     job = find_job(id, address)
     job.stop()
     row = job.info()
     state = f"has {row['state']}" if row["state"] in ("finished", "failed") else row["state"]
-    goes_on = ". The same submit goes on from the last saved state." if row["state"] == "stopped" else "."
+    goes_on = ". Submit it again to resume from the last saved state." if row["state"] == "stopped" else "."
     print_answer(row, [f"{job.id} {state}{goes_on}"], as_json)
 
 
@@ -175,12 +177,12 @@ cluster_app = typer.Typer(help="Files that start a cluster.", no_args_is_help=Tr
 
 @cluster_app.command("init")
 def init_command(
-    kind: Annotated[str | None, typer.Argument(metavar="[KIND]", help="Without it: what there is.")] = None,
+    kind: Annotated[str | None, typer.Argument(metavar="[KIND]", help="Without it, the kinds are listed.")] = None,
     folder: Annotated[Path, typer.Argument(help="Where to write.")] = Path(),
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Write the files of one kind of cluster, to be changed. Nothing that exists is overwritten."""
+    """Write the files of one kind of cluster, for you to adapt. Nothing that exists is overwritten."""
     from kinoray.cluster.starting import KINDS, write_cluster_files
 
     if kind is not None:

@@ -13,14 +13,15 @@ from kinoray.runs.request import Option, options_of
 
 F = TypeVar("F", bound=Callable[..., None])
 
-WHICH_RUNS = "Runs: folders, names, patterns ('bmu_*'), or method=M stream=S state=finished SETTING=V."
+WHICH_RUNS = "Folders, names, patterns ('bmu_*') or filters: method=M stream=S state=finished SETTING=V."
 Json = Annotated[bool, typer.Option("--json", help="One JSON object on stdout; everything else on stderr.")]
 Quiet = Annotated[bool, typer.Option("--quiet", help="No progress.")]
 Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
 Runs = Annotated[Path | None, typer.Option("--runs", help="Folder of all runs. [KINORAY_RUNS, else ./runs]")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what would run; start nothing.")]
 Log = Annotated[
-    list[str] | None, typer.Option("--log", metavar="NAME", help="tensorboard, wandb or mlflow, live; repeatable.")
+    list[str] | None,
+    typer.Option("--log", metavar="NAME", help="Log live to tensorboard, wandb or mlflow; repeatable."),
 ]
 
 

@@ -16,25 +16,36 @@ if TYPE_CHECKING:
 
 @takes_options(SweepRequest, MEASURED)
 def reproduce_command(
-    name: Annotated[str | None, typer.Argument(metavar="NAME", help="Without one: what there is.")] = None,
-    stream: Annotated[str | None, typer.Option(help="A stream's name or FOLDER[:OPTIONS]. [an embedded one]")] = None,
-    seeds: Annotated[int | None, typer.Option(help="Runs per point or row. [the entry's]")] = None,
-    seed: Annotated[int | None, typer.Option(help="First of the seeds. [the entry's]")] = None,
-    settings: Annotated[list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="Held for all.")] = None,
+    name: Annotated[
+        str | None, typer.Argument(metavar="NAME", help="A figure or table; without it, all are listed.")
+    ] = None,
+    stream: Annotated[
+        str | None, typer.Option(help="A stream's name or FOLDER[:OPTIONS]. [one that comes with kinoray]")
+    ] = None,
+    seeds: Annotated[int | None, typer.Option(help="Runs per point or row. [the figure's or table's]")] = None,
+    seed: Annotated[int | None, typer.Option(help="First of the seeds. [the figure's or table's]")] = None,
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="A setting for all runs.")
+    ] = None,
     retry: Annotated[str | None, typer.Option(metavar="failed", help="Run failed points again.")] = None,
     tune: Annotated[bool, typer.Option("--tune", help="Search each row's own best settings first.")] = False,
-    partial: Annotated[bool, typer.Option("--partial", help="Also where clips of published data are missing.")] = False,
-    keep: Annotated[bool, typer.Option("--keep", help="Copy the table to benchmarks/results here.")] = False,
+    partial: Annotated[
+        bool, typer.Option("--partial", help="Run even if clips of published data are missing.")
+    ] = False,
+    keep: Annotated[
+        bool, typer.Option("--keep", help="Copy the table to this repository's benchmarks/results.")
+    ] = False,
     clips: Annotated[
-        list[Path] | None, typer.Option("--clip", help="A video for maps of attention. [the stream's]")
+        list[Path] | None, typer.Option("--clip", help="A video for attention maps. [clips of the stream]")
     ] = None,
     as_json: Json = False,
     debug: Debug = False,
     **options: Any,
 ) -> None:
-    """Measure a paper's figure or table beside the published. The same command goes on.
+    """Measure a paper's figure or table beside the published one. Run it again to resume.
 
-    Writes CSV, LaTeX, PNG, SVG, JSON and a Markdown page. Exit code 3: runs failed, or a statement does not hold.
+    Writes CSV, LaTeX, PNG, SVG, JSON and a Markdown page. Exit code 3: runs failed, or a claim of the paper does not
+    hold.
     """
     from kinoray.cli import printing
     from kinoray.papers.catalogue import listed, parts_of

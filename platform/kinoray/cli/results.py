@@ -17,7 +17,9 @@ from kinoray.system.text import printable
 
 def compare_command(
     runs: Annotated[list[str], typer.Argument(metavar="RUN...", help=WHICH_RUNS)],
-    metric: Annotated[str | None, typer.Option(help="A score of the runs' protocol, as r5. [its main one]")] = None,
+    metric: Annotated[
+        str | None, typer.Option(help="A score of the runs' protocol, such as r5. [its main one]")
+    ] = None,
     plot: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Also draw the overall metrics: .pdf, .png or .svg.")
     ] = None,
@@ -27,7 +29,8 @@ def compare_command(
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """The papers' table of runs. Scores and forgetting per task and overall, means and intervals over seeds."""
+    """Compare runs in a table like those of the papers. Scores and forgetting per task and overall, means and intervals
+    over seeds."""
     from kinoray.runs.finding import select_runs
 
     comparison = kinoray.compare(select_runs(runs, root), metric)
@@ -49,7 +52,7 @@ def compare_command(
 
 
 def report_command(
-    run: Annotated[str, typer.Argument(metavar="RUN")],
+    run: Annotated[str, typer.Argument(metavar="RUN", help="A run, seed or sweep: its folder or its name.")],
     root: Runs = None,
     debug: Debug = False,
 ) -> None:
@@ -65,16 +68,20 @@ def search_command(
         typer.Argument(metavar="RUN", help="A seed's folder, a run of one seed, or its name."),
     ],
     text: Annotated[str | None, typer.Argument(metavar="TEXT", help="What to search for.")] = None,
-    like: Annotated[Path | None, typer.Option(metavar="FILE", help="A video or picture to search by instead.")] = None,
+    like: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="A video or picture to search with, instead of TEXT.")
+    ] = None,
     k: Annotated[int, typer.Option("--k", min=1, help="How many clips.")] = 5,
     out: Annotated[Path | None, typer.Option(metavar="FILE.html", help="A contact sheet of the hits.")] = None,
-    split: Annotated[str, typer.Option(help="Whose features: test, or what the method had stored.")] = "test",
-    method: Annotated[str | None, typer.Option(help="The run's method, where it was a file.")] = None,
+    split: Annotated[
+        str, typer.Option(help="Features to search: test, or another split that the method stored.")
+    ] = "test",
+    method: Annotated[str | None, typer.Option(help="The run's method, if the run does not hold its source.")] = None,
     root: Runs = None,
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Find a run's clips that are nearest to a text or a video. Nothing is embedded but the query."""
+    """Find a run's clips that are nearest to a text or a video. Only the query is embedded."""
     from kinoray.report.search import search
     from kinoray.runs.finding import select_run
 
@@ -96,13 +103,13 @@ def weights_command(
         typer.Argument(metavar="RUN", help="A seed's folder, a run of one seed, or its name."),
     ],
     out: Annotated[Path, typer.Option("--out", "-o", metavar="FOLDER", help="A new folder.")] = Path("weights"),
-    to: Annotated[str, typer.Option(help="The form: safetensors, or a folder of hf or open_clip.")] = "safetensors",
-    method: Annotated[str | None, typer.Option(help="The run's method, where it was a file.")] = None,
+    to: Annotated[str, typer.Option(help="The form: safetensors, hf (for transformers) or open_clip.")] = "safetensors",
+    method: Annotated[str | None, typer.Option(help="The run's method, if the run does not hold its source.")] = None,
     root: Runs = None,
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """A run's encoder with a model card. It loads without kinoray, in two forms by transformers and open_clip."""
+    """Write a run's encoder with a model card. Loads without kinoray: with safetensors, transformers or open_clip."""
     from kinoray.runs.finding import select_run
 
     folder = kinoray.export_weights(select_run(run, root), out, to=to, method=method)
@@ -115,14 +122,14 @@ CHECKED = {"ok": "ok     ", "unknown": "unknown", "failed": "FAILED "}
 def bundle_command(
     runs: Annotated[list[str], typer.Argument(metavar="RUN...", help=WHICH_RUNS)],
     out: Annotated[Path, typer.Option("--out", "-o", metavar="FILE", help="The file to write.")],
-    stream: Annotated[str | None, typer.Option(help="The runs' stream, where they do not tell.")] = None,
-    method: Annotated[str | None, typer.Option(help="The runs' method, where it was a class.")] = None,
+    stream: Annotated[str | None, typer.Option(help="The runs' stream, if they do not record it.")] = None,
+    method: Annotated[str | None, typer.Option(help="The runs' method, if it was a class.")] = None,
     root: Runs = None,
     quiet: Quiet = False,
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Finished runs as one file that `kinoray verify` checks. May train a part of each again."""
+    """Pack finished runs into one file for `kinoray verify`. May train a part of each again."""
     from kinoray.runs.finding import select_runs
 
     path = kinoray.bundle(select_runs(runs, root), out, stream=stream, method=method, quiet=quiet)
@@ -131,12 +138,16 @@ def bundle_command(
 
 def verify_command(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="What `kinoray bundle` wrote.")],
-    method: Annotated[str | None, typer.Option(metavar="FILE", help="The file of a method of one's own.")] = None,
-    stream: Annotated[str | None, typer.Option(metavar="FOLDER", help="Data of one's own.")] = None,
+    method: Annotated[
+        str | None, typer.Option(metavar="FILE", help="The runs' method, if it is not kinoray's own.")
+    ] = None,
+    stream: Annotated[
+        str | None, typer.Option(metavar="FOLDER", help="The runs' data, if no stream of kinoray has them.")
+    ] = None,
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Check a bundle's numbers, and train one task of each run again. A line for each check, then the verdict."""
+    """Check a bundle's numbers, and train one task of each run again. Prints a line per check, then the verdict."""
 
     def tell(check: Any) -> None:
         if not as_json:

@@ -97,8 +97,8 @@ def extend_command(
         typer.Argument(metavar="RUN", help="A run or seed folder, or a name in the runs folder."),
     ],
     task: Annotated[str, typer.Option(metavar="FILE", help="A task file (.yaml), or STREAM/TASK.")],
-    stream: Annotated[str | None, typer.Option(help="The run's stream, where it was a folder.")] = None,
-    method: Annotated[str | None, typer.Option(help="The run's method, where it was a file.")] = None,
+    stream: Annotated[str | None, typer.Option(help="The run's stream, if kinoray cannot find it.")] = None,
+    method: Annotated[str | None, typer.Option(help="The run's method, if the run does not hold its source.")] = None,
     num_workers: Annotated[int | None, typer.Option(min=0, help="Training processes. [as before]")] = None,
     root: Annotated[Path | None, typer.Option("--runs", help="Folder of all runs. [the run's own]")] = None,
     log: Log = None,
@@ -108,7 +108,8 @@ def extend_command(
 ) -> None:
     """Let a finished run learn one more task. Nothing earlier is trained again.
 
-    The task file has a line `task: moving-cvlm:3/radar`, or `folder: ./videos` (with captions.csv), and maybe `name:`.
+    The task file has a line `task: moving-cvlm:3/radar`, or `folder: ./videos` (with captions.csv), and optionally
+    `name:`.
     """
     from kinoray.cli import printing
     from kinoray.execution.extend import extend

@@ -27,22 +27,23 @@ def sweep(
     ],
     space: Annotated[
         list[str] | None,
-        typer.Option(help="NAME=LOW:HIGH[:log], NAME=A,B,C; a name in the method's SPACES; a YAML file. [SPACE]"),
+        typer.Option(help="NAME=LOW:HIGH[:log], NAME=A,B,C; a name in the method's SPACES; a YAML file. [its SPACE]"),
     ] = None,
     settings: Annotated[
-        list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="Held for all; A,B,C: tried.")
+        list[str] | None,
+        typer.Option("--set", metavar="NAME=VALUE", help="A setting for all trials; NAME=A,B,C tries each value."),
     ] = None,
     prune: Annotated[bool, typer.Option("--prune/--no-prune", help="Give up trials that fall behind.")] = True,
     keep: Annotated[float, typer.Option(help="Share of the trials that pruning keeps after each task.")] = PRUNE_KEEPS,
     keep_best: Annotated[
-        int, typer.Option(help="Trials whose checkpoints stay, beside the last; -1: all.")
+        int, typer.Option(help="Best trials that keep their checkpoints, besides the last trial; -1: all.")
     ] = KEEP_BEST,
     retry: Annotated[str | None, typer.Option(metavar="failed", help="Run failed trials again.")] = None,
     as_json: Json = False,
     debug: Debug = False,
     **options: Any,
 ) -> None:
-    """Search a method's settings. The same command goes on, more --trials extend, a finished sweep is shown."""
+    """Search a method's settings. Run it again to resume; more --trials extend it; a finished sweep is only shown."""
     from kinoray.cluster.results import print_folders
     from kinoray.runs.experiment_file import merged
     from kinoray.sweeps.space import typed_space

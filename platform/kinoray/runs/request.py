@@ -87,14 +87,14 @@ StreamOption = Annotated[
     AnyStream, Option("A name, ./my_stream.py or FOLDER[:OPTIONS]; the folder may be s3://BUCKET/... [moving-cvlm]")
 ]
 Backbone = Annotated[AnyBackbone | None, SkipValidation, Option("A name or ./my_backbone.py. [the stream's]")]
-Log = Annotated[Names, Option("tensorboard, wandb or mlflow, live; repeatable.", list, metavar="NAME")]
+Log = Annotated[Names, Option("Log live to tensorboard, wandb or mlflow; repeatable.", list, metavar="NAME")]
 CopyTo = Annotated[str | None, Option("Copy finished tasks to s3://BUCKET/PREFIX. [nowhere]", metavar="URI")]
 Runs = Annotated[str | Path | None, Option("Folder of all runs. [KINORAY_RUNS, else ./runs]", Path)]
 Quiet = Annotated[bool, Option("No progress.", bool, in_file=False)]
 Orders = Annotated[
     int | str | None,
     BeforeValidator(_orders_in),
-    Option("So many orders of the tasks, the stream's own first; or all. [1]", str, metavar="N|all"),
+    Option("Number of task orders, the stream's own first; or all. [1]", str, metavar="N|all"),
 ]
 
 
@@ -115,6 +115,7 @@ def request(cls: type[T]) -> type[T]:
                 raise UsageError(message) from None
             parts, value = wrong["loc"], wrong["input"]
             name = ".".join(map(str, parts if isinstance(options.get(str(parts[0])), Mapping) else parts[:1]))
+            message = message.replace("Input should", "it should")
             raise UsageError(f"`{name}` is {value!r}: {message[:1].lower()}{message[1:]}.") from None
 
     made.__init__ = checked  # type: ignore[method-assign]
@@ -130,41 +131,51 @@ class RunRequest:
     stream: StreamOption = "moving-cvlm"
     backbone: Backbone = None
     features: Annotated[
-        str | Path | None, Option("File of `kinoray data encode`, in place of clips and towers.", metavar="FILE")
+        str | Path | None,
+        Option("File of `kinoray data encode`, instead of clips and towers (encoders).", metavar="FILE"),
     ] = None
     """The backbone is then `features:FILE`."""
     seed: Annotated[Whole, Option("Seed of the run. [0]", int)] = 0
-    seeds: Annotated[Count | None, Option("So many seeds from --seed on, side by side where possible.", int)] = None
+    seeds: Annotated[Count | None, Option("Number of seeds, counted up from --seed; in parallel if possible.", int)] = (
+        None
+    )
     orders: Orders = None
     """Each with all seeds; joint training and zero-shot have none."""
     num_workers: Annotated[Whole | None, Option("Training processes; 0: in this one. [1, or one per GPU]", int)] = None
     per_worker: Annotated[
         dict[str, Amount],
         none_as_empty,
-        Option("What each asks of Ray, started first where it must be. [a share]", dict, metavar="CPU=N,GPU=N"),
+        Option("Resources per process; waits until Ray has them. [an equal share]", dict, metavar="CPU=N,GPU=N"),
     ] = field(default_factory=dict)
     """Waited for where the cluster has to start a machine first."""
     settings: Annotated[
-        Settings, Option("A setting; A,B: a run with each.", list, "set", metavar="NAME=VALUE", in_file=False)
+        Settings,
+        Option("A setting; NAME=A,B makes a run for each value.", list, "set", metavar="NAME=VALUE", in_file=False),
     ] = field(default_factory=dict)
     """Values of the method's Config and of the stream's Recipe by name."""
     joint: Annotated[bool, Option("All tasks at once: the upper bound.", bool)] = False
     zero_shot: Annotated[bool, Option("No training: the lower bound.", bool)] = False
-    as_released: Annotated[bool, Option("Settings of the authors' code, where it differs.", bool)] = False
+    as_released: Annotated[bool, Option("Settings of the authors' code where they differ from the paper's.", bool)] = (
+        False
+    )
     """`RELEASED` of the method."""
-    control: Annotated[str, Option("rate/N, random-encoder, from-scratch, order-blind or first-frame.", str)] = ""
+    control: Annotated[str, Option("Control: rate/N, random-encoder, from-scratch, order-blind, first-frame.", str)] = (
+        ""
+    )
     """What the method's gain is held against (`runs/controls.py`)."""
     equal_flops: Annotated[
         AnyMethod | None,
         SkipValidation,
-        Option("Train for as many FLOPs as this method by its defaults.", metavar="METHOD"),
+        Option("Train for as many FLOPs as METHOD with its default settings.", metavar="METHOD"),
     ] = None
     """As the method: its steps of each task are as many as take the FLOPs of that one (`execution/equal_flops.py`)."""
-    smoke: Annotated[bool, Option("Two steps a task: does it run at all?", bool)] = False
-    watch: Annotated[Whole, Option("Every N steps test the earlier tasks, beside the training. [never]", int)] = 0
+    smoke: Annotated[bool, Option("Quick test: two steps per task.", bool)] = False
+    watch: Annotated[Whole, Option("Test earlier tasks every N steps, in parallel with training. [never]", int)] = 0
     log: Log = ()
     copy_to: CopyTo = None
-    dashboard: Annotated[bool, Option("Show Ray's dashboard while it lasts, here.", bool, in_file=False)] = False
+    dashboard: Annotated[bool, Option("Serve Ray's dashboard on this machine during the run.", bool, in_file=False)] = (
+        False
+    )
     fresh: Annotated[bool, Option("Start over instead of resuming.", bool, in_file=False)] = False
     """What was there is set aside."""
     runs: Runs = None

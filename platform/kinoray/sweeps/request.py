@@ -56,54 +56,55 @@ class SweepRequest:
     method: Annotated[AnyMethod, SkipValidation] = field(kw_only=False)
     """A name, the path of a `.py` file, or a class."""
     stream: StreamOption = "moving-cvlm"
-    trials: Annotated[Count | None, Option("Trials in all. [32; a grid: all its points]", int)] = None
+    trials: Annotated[Count | None, Option("Number of trials in all. [32; for a grid, all its points]", int)] = None
     space: Annotated[Any, SkipValidation] = None
     """A name of the method's SPACES, a YAML file, words as `m=0.9:1`, or a mapping; None: its SPACE."""
     sampler: Annotated[
         Literal["tpe", "qmc", "random", "grid"] | None,
         Option(
-            "tpe, qmc, random or grid. [grid of lists, typed or at most 32 points; else tpe]",
+            "tpe, qmc, random or grid. [grid for lists, if typed or of at most 32 points; else tpe]",
             str,
         ),
     ] = None
     objective: Annotated[
         str | Sequence[str] | None,
-        Option("Metric to optimise; several times: their Pareto front. [the stream's]", list),
+        Option("Metric to optimise; give several for their Pareto front. [the stream's]", list),
     ] = None
     """None: the protocol's, or that of `then`."""
     then: Annotated[
         AnyMethod | None,
         SkipValidation,
-        Option("Run it on each trial's encoder, on the downstream sets; optimise its metric.", metavar="METHOD"),
+        Option("Run METHOD on each trial's encoder and the downstream sets; optimise its metric.", metavar="METHOD"),
     ] = None
     """When the trial has learned everything, on each downstream set of the stream, as `classify`; its metrics can be
     aimed at, as "classify/accuracy", a mean over the sets."""
-    seeds: Annotated[Count, Option("Runs per trial, advancing task by task together. [1]", int)] = 1
+    seeds: Annotated[Count, Option("Runs (seeds) per trial, all trained task by task together. [1]", int)] = 1
     seed: Annotated[Whole, Option("First of the seeds; also seeds the sampler. [0]", int)] = 0
     orders: Orders = None
     """Each trial has a run for each, and each seed."""
     backbone: Backbone = None
     settings: Settings = field(default_factory=dict)
     """What is set for all trials."""
-    concurrent: Annotated[Count | None, Option("Trials at a time. [what the cluster holds]", int)] = None
+    concurrent: Annotated[Count | None, Option("Trials at a time. [as many as the cluster holds]", int)] = None
     workers_per_trial: Annotated[
-        Whole | None, Option("Ray workers of each trial; 0: in its process. [by the size of the towers]", int)
+        Whole | None, Option("Ray workers per trial; 0: in the trial's process. [by the size of the towers]", int)
     ] = None
     time_budget_s: Annotated[
-        Annotated[float, Field(gt=0)] | None, Option("Stop after so long.", float, "time-budget", metavar="SECONDS")
+        Annotated[float, Field(gt=0)] | None,
+        Option("Stop after this many seconds.", float, "time-budget", metavar="SECONDS"),
     ] = None
     """Running trials commit what they have."""
     prune: bool | float = True
     """Share of the trials that go on after each task; True: a half, False: all."""
     keep_best: Whole | None = KEEP_BEST
     """Trials whose checkpoints stay; None: all."""
-    storage: Annotated[str | None, Option("Data base of the study. [a file]", metavar="URL")] = None
+    storage: Annotated[str | None, Option("Database of the Optuna study. [a file]", metavar="URL")] = None
     runs: Runs = None
     name: Annotated[str | None, Option("The sweep's folder. [from a hash of all this]")] = None
     retry: bool = False
     """Run failed trials again."""
-    warm_start: Annotated[str | Path | None, Option("Try its best settings first.", metavar="SWEEP")] = None
-    smoke: Annotated[bool, Option("Two steps a task.", bool)] = False
+    warm_start: Annotated[str | Path | None, Option("Try the best settings of SWEEP first.", metavar="SWEEP")] = None
+    smoke: Annotated[bool, Option("Quick test: two steps per task.", bool)] = False
     log: Log = ()
     dry_run: Annotated[bool, Option("Show what would run; start nothing.", bool)] = False
     quiet: Quiet = False
