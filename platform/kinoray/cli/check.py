@@ -43,7 +43,7 @@ def check_command(
     raise typer.Exit(int(not all(outcome.kept for outcome in outcomes)))
 
 
-new_app = typer.Typer(help="Write a template of a method, rule, backbone, protocol or stream.", no_args_is_help=True)
+new_app = typer.Typer(help="Templates: method, rule, backbone, protocol or stream.", no_args_is_help=True)
 TEMPLATES = Path(__file__).parent / "templates"
 
 
@@ -104,7 +104,7 @@ def _new_part(kind: str, option: str) -> None:
         for file in write_method(name, Path(), True, kind):
             print(f"Wrote {file}")
 
-    new_app.command(kind, help=f"Write a working {kind} as a template to fill in: a file for `{option}`.")(command)
+    new_app.command(kind, help=f"Write a working {kind} as a template to fill in. Its file is for `{option}`.")(command)
 
 
 _new_part("backbone", "--backbone ./NAME.py")

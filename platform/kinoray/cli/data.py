@@ -64,7 +64,7 @@ def fetch_command(
     quiet: Quiet = False,
     debug: Debug = False,
 ) -> None:
-    """Download packages of pictures, drawings or simulations, and render clips from them on this machine.
+    """Download packages and render clips from them. They hold pictures, drawings or simulations.
 
     Uses apt-get, npm or pip, whichever has the family's packages; needs no root and installs nothing. Run it again to
     resume. Next: `kinoray data prepare NAME`.
@@ -126,7 +126,7 @@ def check_command(
     quiet: Quiet = False,
     debug: Debug = False,
 ) -> None:
-    """List all bad files: of a prepared set the missing or changed ones, of a folder those that cannot be used.
+    """List all bad files. Of a prepared set they are missing or changed; of a folder they cannot be used.
 
     Exits with 1 if there are any.
     """
@@ -168,7 +168,7 @@ def vectors_command(
     quiet: Quiet = False,
     debug: Debug = False,
 ) -> None:
-    """Compute frozen towers' features of a prepared set, once for all runs. Run it again to resume."""
+    """Compute features of a prepared set with frozen towers. Once for all runs; run it again to resume."""
     from dataclasses import asdict
 
     from kinoray.datasets.vectors import make_vectors
@@ -198,7 +198,7 @@ def encode_command(
     quiet: Quiet = False,
     debug: Debug = False,
 ) -> None:
-    """Compute a stream's features with frozen towers, for `kinoray run --features FILE`. Run it again to resume."""
+    """Compute features of a stream with frozen towers. For `kinoray run --features FILE`; run it again to resume."""
     from dataclasses import asdict
 
     from kinoray.execution.encode import encode
@@ -229,7 +229,7 @@ def show_command(
 
 @data_app.command("list")
 def list_command(as_json: Json = False, debug: Debug = False) -> None:
-    """List the data sets that can be prepared, with paper, licence, published counts, and whether they are prepared."""
+    """List the data sets that can be prepared. Shows paper, licence, published counts, and whether each is prepared."""
     from dataclasses import asdict
 
     from kinoray.datasets import readers
