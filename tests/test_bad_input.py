@@ -112,7 +112,7 @@ def test_corrupt_videos_within_the_limit_are_left_out_and_listed(kino: Kino, min
             slice(0, None, 2),
             [
                 "of 24 clips are unreadable (limit 5%)",
-                "Those met so far are listed in",
+                "All found so far are listed in",
                 "bad_samples.jsonl",
                 "max_bad_fraction",
             ],
@@ -204,7 +204,7 @@ def test_a_signal_while_the_stream_is_rendered_is_one_line_and_leaves_no_process
     os.killpg(process.pid, number)
     _, err = process.communicate(timeout=120)
     assert process.returncode == 128 + number
-    assert err.strip() == f"{word}. The same command goes on from the last saved state."
+    assert err.strip() == f"{word}. Run the same command again to resume from the last saved state."
     await_all_gone(process)
 
 

@@ -174,7 +174,7 @@ def test_what_is_wrong_with_a_file_is_told_in_one_line(there: Path, kind: str, t
     ("text", "message"),
     [
         ("x = 1", "defines no `load"),
-        ("def load(name, argument): return 3", "its `load` gave a int, which is no Stream"),
+        ("def load(name, argument): return 3", "its `load` returned a int, not a Stream"),
         ("raise OSError('gone')", "own.py does not run: OSError: gone"),
     ],
 )
@@ -187,14 +187,14 @@ def test_what_is_wrong_with_a_stream_is_told_in_one_line(there: Path, text: str,
 
 
 def test_other_wrong_parts_are_refused(there: Path, micro) -> None:
-    with pytest.raises(UsageError, match="takes no options, for it defines no `load`"):
+    with pytest.raises(UsageError, match="takes no options, because it defines no `load`"):
         resolved("simsiam", replace(micro, protocol="ucl"), there, backbone=_written(there, BACKBONE) + ":3")
-    with pytest.raises(UsageError, match="its `load` gave a int, which is no Backbone"):
+    with pytest.raises(UsageError, match="its `load` returned a int, not a Backbone"):
         load_backbone(find_backbone(_written(there, BACKBONE + "\ndef load(*a): return 3")))
-    with pytest.raises(UsageError, match="A backbone is a name, "):
+    with pytest.raises(UsageError, match="Give a backbone as a name, "):
         resolved("simsiam", micro, there, backbone=3)
     protocol = "from kinoray.evaluation.protocols import cvlm\nclass Mine(cvlm.Protocol):\n    objective = 'nothing'"
-    with pytest.raises(UsageError, match="nothing is none of its `metrics`"):
+    with pytest.raises(UsageError, match="nothing is not one of the protocol's `metrics`"):
         resolved("base_moco", replace(micro, protocol=_written(there, protocol)), there)
 
 

@@ -48,5 +48,5 @@ def test_checkpointing_gives_the_same_gradients_with_dropout_and_keeps_less(auto
 
 
 def test_checkpointing_refuses_a_backbone_of_blocks_with_running_averages() -> None:
-    with pytest.raises(UsageError, match="checkpoint_activations works on towers"):
+    with pytest.raises(UsageError, match="checkpoint_activations needs transformer blocks"):
         checkpoint_blocks(load_backbone("tiny-cnn"))

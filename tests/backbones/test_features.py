@@ -93,7 +93,7 @@ def test_towers_map_vectors_and_read_captions_as_the_other_backbone() -> None:
 
 def test_vectors_of_another_width_stop_a_run(tmp_path: Path) -> None:
     frames = read_clip(clip_of(tmp_path / "a.npy", np.ones((3, 40), np.float32)), Sampling("uniform", 3), 0, FORM)
-    with pytest.raises(UsageError, match="vectors of 40 numbers, but the text tower's space has 48"):
+    with pytest.raises(UsageError, match="vectors have 40 numbers, but the text tower's have 48"):
         load_backbone(BACKBONE).embed_video(torch.from_numpy(frames)[None])
 
 

@@ -123,8 +123,8 @@ def test_what_cannot_be_loaded_is_refused_before_anything_is(folders: dict[str, 
         (str(without("clip", "config.json")), "holds no config.json"),
         (str(without("siglip", "*.safetensors")), "holds no weights"),
         (str(pickled), "which may run code"),
-        (str(without("clip", "tokenizer*")), "holds no tokenizer"),
-        (str(other), "kind 'bert'; kinoray drives clip, siglip, videomae"),
+        (str(without("clip", "tokenizer*")), "has no tokenizer"),
+        (str(other), "a 'bert' model; kinoray supports clip, siglip, videomae"),
     ):
         with pytest.raises(UsageError, match=words) as caught:
             check_backbone(f"hf:{argument}")

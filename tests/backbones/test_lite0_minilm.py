@@ -116,7 +116,7 @@ def test_a_words_form_is_checked_and_says_which_class_it_has() -> None:
     assert backbone_class("lite0-minilm:aligned") is Lite0MiniLM and not is_small("lite0-minilm")
     for argument, match in (
         ("frozn", "'frozn'.*'frozen'"),
-        ("frozen,/towers", "one folder of towers that are not frozen"),
+        ("frozen,/towers", "no folder with frozen"),
         ("/a,/b", "one folder"),
     ):
         with pytest.raises(UsageError, match=match):
@@ -139,7 +139,7 @@ def test_stored_towers_project_rows_of_a_table_and_mix_them() -> None:
     assert set(towers.state_dict()) == {f"{s}_projection.{k}" for s in ("vision", "text") for k in ("weight", "bias")}
     with pytest.raises(UsageError, match=r"no stored vector of the caption 'a bird'. Run `kinoray data vectors toy`"):
         towers.tokenize(["a dog", "a bird"], 8)
-    with pytest.raises(UsageError, match=r"vectors of 6 numbers, not of 7"):
+    with pytest.raises(UsageError, match=r"vectors have 6 numbers, not 7"):
         towers.embed_video(torch.zeros(1, 2, 6))
     assert np.array_equal(towers.tokenize([], 8)[0], np.empty((0, 1)))
 

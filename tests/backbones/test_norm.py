@@ -150,7 +150,7 @@ def test_statistics_of_half_precision_are_taken_in_full(way: str) -> None:
 def test_rows_that_do_not_share_out_and_groups_of_one_value_are_refused() -> None:
     with pytest.raises(ValueError, match="multiple of 4, or fewer groups"):
         SplitBatchNorm1d(3, groups=4)(torch.zeros(6, 3))
-    with pytest.raises(ValueError, match="two values a channel"):
+    with pytest.raises(ValueError, match="two values per channel"):
         SplitBatchNorm1d(3, groups=6)(torch.zeros(6, 3))
     with pytest.raises(ValueError, match="2D or 3D input"):
         SplitBatchNorm1d(3)(torch.zeros(6, 3, 2, 2))

@@ -136,7 +136,7 @@ def test_what_is_no_finished_run_is_refused_in_one_line(parent, coloured, tmp_pa
     stopped(unfinished, 1)
     moved = parent.folder.parent.rename(tmp_path / "moved")
     for argument, message in (
-        (str(parent.folder), "There is no run .*If it was moved, put it back"),
+        (str(parent.folder), "There is no run .*If the folder was moved, put it back"),
         (str(tmp_path), "There is no run"),
         ("", "There is no run .none is named."),
         (unfinished.folder, "is not finished.*Finish it"),

@@ -39,8 +39,8 @@ def test_weights_of_a_file_are_loaded_and_random_ones_are_the_seeds(tmp_path: Pa
     ("argument", "words"),
     [
         ("vit_tinny_patch16_224", VIT),
-        (f"{VIT}//no/such.safetensors", "there is no /no/such.safetensors"),
-        (f"{VIT}//no/such.bin", "which runs no code"),
+        (f"{VIT}//no/such.safetensors", "not found at /no/such.safetensors"),
+        (f"{VIT}//no/such.bin", "because loading one runs no code"),
     ],
 )
 def test_what_cannot_be_had_is_one_line(argument: str, words: str) -> None:

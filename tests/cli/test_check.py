@@ -163,7 +163,7 @@ def broken_promises(kino: Callable[..., Outcome], path: Path, text: str) -> dict
             "self.dim = dim",
             "self.dim = dim; self.x = float(__import__('torch').rand(1))",
             "loads_its_state",
-            "no parameter or buffer",
+            "not a parameter or buffer",
         ),
         (".mean(dim=1)\n", ".mean(dim=1).detach()\n", "learns", "does not require grad"),
     ],

@@ -155,7 +155,10 @@ def test_a_stopped_command_keeps_what_it_probed(kino: Command, root: Path, numbe
         finally:
             process.kill()
     assert (process.returncode, out) == (code, ""), err
-    assert err.splitlines()[-1].endswith("The same command goes on from the last saved state.") and "Trace" not in err
+    assert (
+        err.splitlines()[-1].endswith("Run the same command again to resume from the last saved state.")
+        and "Trace" not in err
+    )
     kept = record.read_bytes().count(b"\n")
     report = json.loads(kino("data", "prepare", "toy", "--root", root, "--workers", 0, "--json", "--quiet")[1])
     assert 1 <= kept == report["known"] < 8

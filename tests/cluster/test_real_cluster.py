@@ -47,7 +47,7 @@ def test_a_real_cluster_from_another_folder_with_the_package_alone(head: Head, t
     assert row["state"] == "running"
 
     code, out, err = head.kino("submit", *long, *where, cwd=user)
-    assert code == 0 and f"{row['id']} is running; the same is not run twice." in err
+    assert code == 0 and f"{row['id']} is running; the same command is not run twice." in err
     code, out, err = head.kino("jobs", "stop", row["id"])
     assert (code, out.split()[1]) == (0, "stopped."), err
     (run,) = (tmp_path / where[1]).glob("bmu_moco-*/seed-0/result.json")
@@ -96,7 +96,7 @@ def submit_a_sweep(head: Head, user: Path, where: list[str]) -> None:
     assert code == 2 and "does not accept the token" in err and len(err.splitlines()) == 1
     follow_until("1/2 trial 0 complete", head, *words, cwd=user)
     code, _, err = head.kino("submit", *words, cwd=user)
-    assert code == 0 and "is running; the same is not run twice." in err
+    assert code == 0 and "is running; the same command is not run twice." in err
     (job,) = jobs_of(head, "sweep-held")
     hold.unlink()
     code, out, err = head.kino("jobs", "logs", job["id"], "--follow")
@@ -104,7 +104,7 @@ def submit_a_sweep(head: Head, user: Path, where: list[str]) -> None:
     ended = [line for line in out.splitlines() if "complete in" in line]
     assert [line[:11] for line in ended] == ["1/2 trial 0", "2/2 trial 1"], out
     code, _, err = head.kino("submit", *words, cwd=user)
-    assert code == 0 and "has finished; the same is not run twice." in err
+    assert code == 0 and "has finished. Add --again to run it again." in err
     printed = head.python(
         f"import kinoray.cluster.submit as s; swept = s.find_job({job['id']!r}).result(); "
         "print(swept.states['complete'], len(swept.trials), swept.best.number in range(2))"

@@ -72,7 +72,7 @@ def test_what_a_word_names_travels_under_its_path_and_the_words_stay(staged, tmp
     }
     for typed, files in cases.items():
         if not files and ".." in typed:
-            with pytest.raises(UsageError, match="not sent along: it leads out"):
+            with pytest.raises(UsageError, match="not uploaded: it is outside"):
                 staged(typed)
             continue
         sent = staged(typed)
@@ -96,7 +96,7 @@ def test_what_is_written_has_an_absolute_path(staged, here: Path) -> None:
     }.items():
         made = staged(typed)
         assert shlex.join(made.words) == sent and not made.files
-    with pytest.raises(UsageError, match="Where does the cluster keep the results"):
+    with pytest.raises(UsageError, match="No folder is given for the results"):
         staged("search a-1 red", None)
     assert staged("data check moving-cvlm", None).runs == ""
 
@@ -135,16 +135,16 @@ def test_an_experiment_travels_as_it_is_and_says_where_the_results_are(staged, h
     [
         ("train bmu_moco", "begins with run, sweep, extend"),
         ("", "begins with run, sweep, extend"),
-        ("run ./nothing.py", r"There is no \./nothing\.py here to send along"),
+        ("run ./nothing.py", r"There is no \./nothing\.py here to upload"),
         ("run nothing.py", r"There is no nothing\.py here"),
         ("run bmu_moco --config no.yaml", r"There is no no\.yaml here"),
         ("run bmu_moco --stream ./clips:ctvr", r"There is no \./clips here"),
-        ("run bmu_moco --stream ../outside", r"\.\./outside is not sent along: it leads out of the current folder"),
-        ("run bmu_moco --stream .", r"\. is not sent along"),
-        ("run bmu_moco --stream link", "link is not sent along: .* or is a link to a folder"),
-        ("run file-link", "file-link is not sent along: it leads out"),
-        ("run bmu_moco --stream mine", "mine/far is not sent along: it leads out"),
-        ("run bmu_moco --stream looped", "looped/again is not sent along: .* is a link to a folder"),
+        ("run bmu_moco --stream ../outside", r"\.\./outside is not uploaded: it is outside the current folder"),
+        ("run bmu_moco --stream .", r"\. is not uploaded"),
+        ("run bmu_moco --stream link", "link is not uploaded: .* or a link to a folder"),
+        ("run file-link", "file-link is not uploaded: it is outside"),
+        ("run bmu_moco --stream mine", "mine/far is not uploaded: it is outside"),
+        ("run bmu_moco --stream looped", "looped/again is not uploaded: .* or a link to a folder"),
         ("sweep bmu_moco --storage sqlite:///x.db", "is gone with the job"),
         ("sweep bmu_moco --storage=sqlite://", "is gone with the job"),
         ("sweep bmu_moco --storage sqlite+pysqlite:///:memory:", "is gone with the job"),
@@ -184,7 +184,7 @@ def test_nothing_travels_above_the_limit(staged, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(ship, "MOST_BYTES", 7)
     for typed in ("run own.py --stream clips", "run --stream clips own.py"):
         with pytest.raises(
-            UsageError, match=r"^clips is too large: more than 0 MB would be sent along\. Put it on the"
+            UsageError, match=r"^More than 0 MB would be uploaded; the largest file is clips\. Put it on the"
         ):
             staged(typed)
 

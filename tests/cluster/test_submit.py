@@ -90,7 +90,7 @@ def test_the_same_command_finds_its_job(cluster: Cluster, capsys: pytest.Capture
     assert cluster.sent[0]["env"]["env_vars"]["RAY_JOB_STOP_WAIT_TIME_S"] == "60"
     assert cluster.shipped == ["files/job.json"]
     assert submit.submit("run bmu_moco --seeds 3") == first
-    assert "is running; the same is not run twice." in capsys.readouterr().err
+    assert "is running; the same command is not run twice." in capsys.readouterr().err
     cluster.end(first.id, "SUCCEEDED", 0)
     assert submit.submit(["run", "bmu_moco", "--seeds", "3"], quiet=True) == first
     assert capsys.readouterr().err == "" and len(cluster.sent) == 1
@@ -127,7 +127,7 @@ def test_a_command_that_only_looks_looks_anew(cluster: Cluster) -> None:
     assert submit.submit("data check moving-cvlm", quiet=True) == first
     cluster.end(first.id, "SUCCEEDED", 0)
     assert submit.submit("data check moving-cvlm", quiet=True).id == f"{first.id}-2"
-    with pytest.raises(UsageError, match=r"finished and left no result.*kinoray jobs logs"):
+    with pytest.raises(UsageError, match=r"finished without a result.*kinoray jobs logs"):
         first.result()
 
 
@@ -184,7 +184,7 @@ def test_a_silent_cluster_is_waited_for_and_then_named(cluster: Cluster, monkeyp
 
 
 def test_waiting_has_a_limit(cluster: Cluster) -> None:
-    with pytest.raises(TimeoutError, match="has not ended within 0 s"):
+    with pytest.raises(TimeoutError, match="did not end within 0 s"):
         submit.submit("run bmu_moco", quiet=True).wait(timeout_s=0)
 
 
@@ -212,7 +212,7 @@ def test_the_result_is_where_the_job_says(cluster: Cluster, tmp_path: Path) -> N
         job.result()
     cluster.end(job.id, "FAILED", 1, "UsageError: no.\n")
     cluster.log[job.id] = "UsageError: no.\n"
-    with pytest.raises(UsageError, match=r"failed and left no result \(UsageError: no\.\)"):
+    with pytest.raises(UsageError, match=r"failed without a result \(UsageError: no\.\)"):
         job.result()
 
 
@@ -246,7 +246,7 @@ def test_addresses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RAY_ADDRESS", "https://there:1")
     assert client.dashboard(None) == "https://there:1" and client.dashboard("http://here:2") == "http://here:2"
     for wrong in ("ray://head:10001", "http://", "http://x:y", "file:///etc"):
-        with pytest.raises(UsageError, match="is no address of a dashboard"):
+        with pytest.raises(UsageError, match="is not the address of a dashboard"):
             client.dashboard(wrong)
     near = [client.is_loopback(url) for url in (URL, "http://localhost:1", "http://[::1]:2", "http://10.0.0.1:8265")]
     assert near == [True, True, True, False]
@@ -261,7 +261,7 @@ def test_beyond_this_machine_only_with_a_token(cluster: Cluster, monkeypatch: py
     monkeypatch.setenv("RAY_AUTH_MODE", "token")
     submit.submit("run base_moco --runs /r", address="http://head:8265")
     assert len(cluster.sent) == 2
-    with pytest.raises(UsageError, match="Where does the cluster keep the results"):
+    with pytest.raises(UsageError, match="No folder is given for the results"):
         submit.submit("run base_moco", address="http://head:8265")
 
 
@@ -322,7 +322,7 @@ def test_ctrl_c_leaves_the_job(kino: Callable[..., Outcome], cluster: Cluster) -
     cluster.after_poll = interrupt
     code, _, err = kino("submit", "--follow", "run", "bmu_moco")
     (id,) = cluster.jobs
-    assert code == 130 and f"{id} runs on. Follow it: kinoray jobs logs {id}" in err
+    assert code == 130 and f"{id} is still running. Follow it: kinoray jobs logs {id}" in err
     assert f"Stop it: kinoray jobs stop {id} --address {URL}" in err
     assert cluster.jobs[id].status.value == "RUNNING"
 
@@ -336,7 +336,7 @@ def test_ctrl_c_leaves_the_job(kino: Callable[..., Outcome], cluster: Cluster) -
         (["submit", "data", "chekc", "x"], "No such command 'chekc'"),
         (["submit", "list", "runs"], "begins with run, sweep, extend"),
         (["submit", "--env", "A", "run", "bmu_moco"], "NAME=VALUE"),
-        (["submit", "--address", "ray://x:1", "run", "bmu_moco"], "no address of a dashboard"),
+        (["submit", "--address", "ray://x:1", "run", "bmu_moco"], "not the address of a dashboard"),
         (["jobs", "status", "run-bmu"], "There is no job named 'run-bmu'. Did you mean 'run-bmu_moco-1'?"),
         (["jobs", "logs", "../../etc"], "There is no job named"),
         (["jobs", "stop", "nothing"], "There is no job named 'nothing'. Known: run-bmu_moco-1."),
@@ -370,6 +370,6 @@ def test_jobs_are_listed_shown_and_stopped(kino: Callable[..., Outcome], cluster
     cluster.log[job.id] = "one\ntwo\n"
     assert kino("jobs", "logs", job.id)[1] == "one\ntwo\n"
     assert json.loads(kino("jobs", "logs", job.id, "--json")[1])["log"] == ["one", "two"]
-    assert kino("jobs", "stop", job.id)[1].startswith(f"{job.id} stopped. The same submit goes on")
+    assert kino("jobs", "stop", job.id)[1].startswith(f"{job.id} stopped. Submit it again to resume")
     assert json.loads(kino("jobs", "status", job.id, "--json")[1])["state"] == "stopped"
     assert "state: stopped\n" in kino("jobs", "status", job.id)[1]

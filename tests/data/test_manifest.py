@@ -126,7 +126,7 @@ def test_rows_that_make_no_sense_are_refused(tmp_path, change, message):
 
 
 def test_repeated_ids_are_refused(tmp_path):
-    with pytest.raises(UsageError, match="1 repeat, first 'a'"):
+    with pytest.raises(UsageError, match="1 are repeated, such as 'a'"):
         write(tmp_path, [ROWS[0], ROWS[0]])
 
 

@@ -91,7 +91,7 @@ def test_the_global_batch_is_the_same_for_any_number_of_workers(policy, world):
 
 
 def test_a_batch_that_does_not_divide_says_which_would():
-    with pytest.raises(UsageError, match=r"50 rows a step do not divide over 4 workers. Use 48 or 52"):
+    with pytest.raises(UsageError, match=r"50 rows per step do not divide evenly among 4 workers. Use 48 or 52"):
         rank_slice(50, 0, 4)
 
 

@@ -187,7 +187,9 @@ def test_registries_are_asked_by_their_own_tools(toy, given, tmp_path, monkeypat
 def test_a_registry_that_answers_nothing_is_one_line(toy, tmp_path, monkeypatch) -> None:
     tool(tmp_path / "bin", "apt-get", "echo 'W: x' >&2; echo 'E: Unable to locate package toy' >&2; exit 100")
     monkeypatch.setenv("PATH", f"{tmp_path}/bin:{os.environ['PATH']}")
-    with pytest.raises(RunFailed, match=r"toy 1\.0 cannot be got: E: Unable to locate package toy\. Is there") as error:
+    with pytest.raises(
+        RunFailed, match=r"toy 1\.0 cannot be downloaded: E: Unable to locate package toy\. Check"
+    ) as error:
         fetch("toy", tmp_path / "toy", progress=False)
     assert "\n" not in str(error.value)
 

@@ -476,9 +476,7 @@ def test_a_read_that_never_returns_ends_preparing_with_the_files_name(
     monkeypatch.setattr(pool, "LOOK_S", 0.5)
     cloudpickle.register_pickle_by_value(sys.modules[__name__])
     try:
-        with pytest.raises(
-            RunFailed, match=r"Reading videos/v3\.mp4 or a file near it has not ended for 0\.05 minutes"
-        ):
+        with pytest.raises(RunFailed, match=r"Reading videos/v3\.mp4 or a file near it has taken over 0\.05 minutes"):
             prepared(root, workers=0)
     finally:
         cloudpickle.unregister_pickle_by_value(sys.modules[__name__])

@@ -125,7 +125,7 @@ def test_ucf101_without_lists_says_what_it_looked_for(tmp_path: Path) -> None:
 def test_ucf101_refuses_lines_of_another_form(tmp_path: Path, line: str) -> None:
     (tmp_path / "trainlist01.txt").write_text(line)
     (tmp_path / "testlist01.txt").write_text("")
-    with pytest.raises(UsageError, match="no line such as"):
+    with pytest.raises(UsageError, match="not a line such as"):
         read("ucf101-1", tmp_path)
 
 
@@ -376,7 +376,7 @@ def test_tiny_imagenet_arrays_that_would_run_code_are_refused(tmp_path: Path) ->
         for part in range(1, 21):
             hostile = np.array([Attack(tmp_path / "made")], dtype=object)
             np.save(tmp_path / "processed" / f"{word}_{part:02d}.npy", hostile, allow_pickle=True)
-    with pytest.raises(UsageError, match="no array of numbers"):
+    with pytest.raises(UsageError, match="not an array of numbers"):
         read("tiny-imagenet", tmp_path)
     assert not (tmp_path / "made").exists()
 

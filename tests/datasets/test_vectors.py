@@ -119,7 +119,7 @@ def test_a_clip_that_cannot_be_read_is_named_and_the_rest_is_kept(toy) -> None:
     video = Path(whole.clip(5).path)
     content = video.read_bytes()
     video.write_bytes(b"no video")
-    with pytest.raises(RunFailed, match=r"Clip 'first-5/a' cannot be read .* What was made is kept"):
+    with pytest.raises(RunFailed, match=r"Clip 'first-5/a' cannot be read .* The vectors made so far are kept"):
         make_vectors(NAME, workers=0, progress=False)
     video.write_bytes(content)
     assert make_vectors(NAME, workers=0, progress=False).made == 1
@@ -131,7 +131,7 @@ def test_errors_name_the_command(toy, kino) -> None:
     with pytest.raises(UsageError, match=r"made by lite0-minilm or .*, not by tiny"):
         make_vectors(NAME, "tiny", workers=0, progress=False)
     whole = prepared(NAME)
-    with pytest.raises(UsageError, match=r"of other clips than are prepared now. Run `kinoray data vectors toy`"):
+    with pytest.raises(UsageError, match=r"do not match the clips prepared now. Run `kinoray data vectors toy`"):
         stored.vectors_folder("lite0-minilm", NAME, whole.digest[::-1])
     code, out, err = kino("data", "vectors", NAME, "--workers", 0, "--quiet")
     assert code == 0 and "0 clips made, 20 known from before, 25 captions, aligned on 4 reserved clips" in out, err

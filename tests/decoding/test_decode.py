@@ -201,7 +201,7 @@ def test_a_pause_is_no_verdict_on_the_file(ramp):
 def test_what_does_not_come_to_an_end_without_using_the_cpu_is_the_storages_fault(ramp, monkeypatch):
     monkeypatch.setattr(video, "RETRY_WAITS_S", (0.0, 0.0))
     monkeypatch.setattr(video, "STALLED", 0.5)
-    with pytest.raises(UnreadableStorage, match="reading failed 3 times: no end after"):
+    with pytest.raises(UnreadableStorage, match="reading failed 3 times: decoding did not end within"):
         decode_clip(clip_of(ramp), held_up(0.7), TINY, Limits(cpu_s=1.0))
 
 

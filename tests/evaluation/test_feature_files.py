@@ -70,5 +70,5 @@ def test_a_missing_file_is_named(tmp_path) -> None:
 
 def test_a_name_that_leads_elsewhere_is_refused(tmp_path) -> None:
     for name in ("../x.arrow", "/etc/passwd", "..", "a/b"):
-        with pytest.raises(CheckpointCorrupt, match="is no name of a file"):
+        with pytest.raises(CheckpointCorrupt, match="is not a valid name of a file"):
             read_features(tmp_path, {"file": name, "sha256": "", "after_task": 0})

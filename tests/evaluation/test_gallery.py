@@ -46,7 +46,7 @@ def test_queries_may_differ_by_block(tmp_path) -> None:
     first = store.block(0).features[0]
     hits = store.search({0: first[None], 1: torch.zeros(1, 4)}, k=1)
     assert hits.ids == [["a0"]] and hits.scores[0, 0] == pytest.approx(float(first @ first))
-    with pytest.raises(UsageError, match="no queries for the block of task 1"):
+    with pytest.raises(UsageError, match="no queries for task 1"):
         store.search({0: first[None]})
 
 
@@ -73,7 +73,7 @@ def test_rows_of_earlier_tasks_come_in_order_and_wrap(tmp_path) -> None:
 def test_what_is_not_there_is_refused_in_one_line(tmp_path) -> None:
     store, facts = made(tmp_path)
     for error, match in (
-        (lambda: store.search(torch.ones(1, 3)), r"shape \(1, 3\) cannot be searched in features of shape \(4,\)"),
+        (lambda: store.search(torch.ones(1, 3)), r"shape \(1, 3\) do not fit features of shape \(4,\)"),
         (lambda: store.search(torch.ones(1, 4), split="train"), "no train features; it holds test of task 0, test of"),
         (lambda: store.search(torch.ones(1, 4), k=0), "`k` must be 1 or more"),
         (lambda: store.block(2), "no test features of task 2"),

@@ -29,7 +29,7 @@ kinoray.run("bmu_moco", **pickle.loads(Path(sys.argv[1]).read_bytes()))
 
 
 def test_a_run_without_ray_has_no_dashboard_of_its() -> None:
-    with pytest.raises(UsageError, match="`dashboard` needs Ray, which num_workers=0 does without"):
+    with pytest.raises(UsageError, match="`dashboard` needs Ray, but num_workers=0 does not use it"):
         RunRequest("base_moco", dashboard=True, num_workers=0)
 
 

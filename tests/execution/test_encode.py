@@ -202,7 +202,7 @@ def test_encode_goes_on_behind_the_last_whole_task(folder, tmp_path, monkeypatch
     assert (again.made, again.known, names) == (1, 1, ["task0", "task1", "task1"])
     assert again.digest == whole.digest and {p.name for p in tmp_path.iterdir()} == {"clips", *FILES}
     assert encode(stream, tmp_path / FILES[1], workers=0, progress=False).made == 0
-    with pytest.raises(UsageError, match="holds other features"):
+    with pytest.raises(UsageError, match="holds features of other data or settings"):
         encode(stream, tmp_path / FILES[1], frames=5, workers=0, progress=False)
 
 
@@ -244,7 +244,7 @@ def test_what_features_cannot_serve_is_refused_by_name(folder, tmp_path, kino) -
         return err
 
     for method in ("frame_fusion_moe", "clip_vip", "moe_adapter"):
-        assert f"{method} acts inside a ClipTowers, but features:" in refused(method)
+        assert f"{method} needs the inside of a ClipTowers, but features:" in refused(method)
     assert "the reference set of zscl, stills" in refused("zscl", "--set", "reference_set=stills")
     for method in ("avg_pool", "x_pool", "base_moco", "lwf"):
         words = ("--stream", f"{folder}:ctvr", "--features", file, "--runs", tmp_path / "runs", "--dry-run")
@@ -253,7 +253,7 @@ def test_what_features_cannot_serve_is_refused_by_name(folder, tmp_path, kino) -
     for name in ("frames", "test_frames"):
         assert f"was made with {name}=3, but the run asks for 8" in refused("avg_pool", "--set", f"{name}=8")
     manifest = load_stream(str(folder)).tasks[0].manifest
-    assert "no file of `kinoray data encode`" in refused("avg_pool", features=manifest)
+    assert "not from `kinoray data encode`" in refused("avg_pool", features=manifest)
 
     tables = [table.to_pylist() for table in encoded.read_tables(file)]
     tables[0][4]["features"][2] = float("nan")

@@ -118,14 +118,14 @@ def test_the_command_that_makes_it_again_names_the_budget(tmp_path: Path) -> Non
     assert "--equal-flops simclr" in command_of(run)
     assert kinoray.run("moco", stream="digits-5", equal_flops="simclr", runs=tmp_path, settings=settings,
                        num_workers=0, quiet=True).outcome == run.outcome  # fmt: skip
-    with pytest.raises(UsageError, match="steps that were counted at its start"):
+    with pytest.raises(UsageError, match="were fixed at its start"):
         kinoray.extend(run, "digits-5/task-1")
 
 
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--joint"], "`equal_flops` sets the steps of each task, which `joint` does not train"),
+        (["--joint"], "`equal_flops` sets steps per task, but `joint` does not train task by task"),
         (["--zero-shot"], "which `zero_shot` does not train"),
         (["--control", "random-encoder"], "which `control random-encoder` does not train"),
         (["--control", "order-blind"], "which `control order-blind` does not train"),
@@ -140,7 +140,7 @@ def test_other_methods_are_refused(micro: Stream, tmp_path: Path) -> None:
     pictures = on_protocol(replace(micro, backbone="tiny-cnn"), "cssl")
     for stream, method, message in (
         (micro, "bmu_mocko", "no method named 'bmu_mocko'. Did you mean 'bmu_moco'"),
-        (pictures, "avg_pool", "avg_pool suits streams tested by"),
+        (pictures, "avg_pool", "avg_pool needs a stream tested by"),
         (micro, Replays, "is a class: give a name"),
     ):
         learner = "base_moco" if stream is micro else "simsiam"

@@ -241,7 +241,7 @@ def test_what_was_taken_over_is_counted_apart_also_when_it_was_taken_over_before
 def test_a_run_that_made_no_room_is_refused_and_one_that_planned_is_extended(micro, tmp_path) -> None:
     two, three = tasks_of(micro, 2), tasks_of(micro, 3)
     tight = local(Rings, two, tmp_path / "tight")
-    with pytest.raises(UsageError, match=r"made room for 2 tasks.*planned_tasks=3") as error:
+    with pytest.raises(UsageError, match=r"was planned for 2 tasks.*planned_tasks=3") as error:
         grown(tight, three, method=Rings)
     assert "\n" not in str(error.value)
     roomy = local(Rings, two, tmp_path / "roomy", settings={"planned_tasks": 3})
@@ -249,7 +249,7 @@ def test_a_run_that_made_no_room_is_refused_and_one_that_planned_is_extended(mic
     new = grown(roomy, three, method=Rings)
     assert learned(new.folder) == whole
     assert learned(tight.folder)["state_digest"] != learned(roomy.folder)["state_digest"]
-    with pytest.raises(UsageError, match="made room for 3 tasks"):
+    with pytest.raises(UsageError, match="was planned for 3 tasks"):
         grown(new, tasks_of(micro, 4), method=Rings)
 
 
@@ -358,18 +358,20 @@ def test_a_lost_or_damaged_last_state_is_named(micro, tmp_path) -> None:
     for file in (last / "method.safetensors", features):
         whole = file.read_bytes()
         file.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
-        with pytest.raises(CheckpointCorrupt, match=f"lost its last state: .*{file.name} does not match its SHA-256"):
+        with pytest.raises(CheckpointCorrupt, match=f"cannot be used: .*{file.name} does not match its SHA-256"):
             grown(old, two)
         file.unlink()
-        with pytest.raises(CheckpointCorrupt, match=r"has lost its last state: .*No such file.* Train it again\."):
+        with pytest.raises(
+            CheckpointCorrupt, match=r"last state in .* cannot be used: .*No such file.* Train it again\."
+        ):
             grown(old, two)
         file.write_bytes(whole)
     manifest, log = last / "manifest.json", old.folder / "metrics.jsonl"
     of_another = json.dumps(json.loads(manifest.read_text()) | {"run": "another/seed-0"})
-    for file, text, why in ((manifest, of_another, "is of another run, another/seed-0"), (log, "", "ends before it")):
+    for file, text, why in ((manifest, of_another, "is of another run, another/seed-0"), (log, "", "ends too early")):
         own = file.read_text()
         file.write_text(text)
-        with pytest.raises(CheckpointCorrupt, match=f"has lost its last state: .*{why}"):
+        with pytest.raises(CheckpointCorrupt, match=f"last state in .* cannot be used: .*{why}"):
             grown(old, two)
         file.write_text(own)
     assert list(tmp_path.glob("*/seed-0/run.json")) == [old.folder / "run.json"]
@@ -393,10 +395,10 @@ def test_a_strangers_record_names_no_file_elsewhere(kind, micro, tmp_path) -> No
         size = (folder / "state.json").stat().st_size
         manifest["files"]["state.json"] = {"bytes": size, "sha256": sha256(folder / "state.json")}
     (folder / "manifest.json").write_text(json.dumps(manifest))
-    with pytest.raises(CheckpointCorrupt, match="is no name of a file"):
+    with pytest.raises(CheckpointCorrupt, match="is not a valid name of a file"):
         grown(old, two)
     if kind == "checkpoint":
-        with pytest.raises(CheckpointCorrupt, match="is no name of a file"):
+        with pytest.raises(CheckpointCorrupt, match="is not a valid name of a file"):
             newest(old.folder / "checkpoints", print)
     assert mine.read_text() == "mine" and mine.stat().st_nlink == 1
 

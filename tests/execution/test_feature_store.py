@@ -48,7 +48,7 @@ def test_another_reader_finds_it_by_name_and_gets_a_block_only_after_its_commit(
         files = committed_features(Path(spec.folder)).search(queries, 3)
         assert np.array_equal(late.scores, files.scores) and late.ids == files.ids
         assert torch.equal(store.rows("test", 1, 4, 2), committed_features(Path(spec.folder)).rows("test", 1, 4, 2))
-        with pytest.raises(UsageError, match="cannot be searched"):
+        with pytest.raises(UsageError, match="do not fit features"):
             store.search(torch.ones(1, 3))
         assert not call(actor, "publish", (1, 0, 0), {}), "an older position changes nothing"
     finally:

@@ -98,7 +98,7 @@ def test_orders_that_there_are_not_are_refused_with_their_number(micro, tmp_path
         with pytest.raises(UsageError, match=message):
             local(Late, tasks_of(micro, 3), tmp_path, orders=asked)
     for asked in ("some", 1.5, True):
-        with pytest.raises(UsageError, match="orders are a number or all"):
+        with pytest.raises(UsageError, match="it must be a number or `all`"):
             RunRequest("base_moco", orders=asked)
     command = ["run", "base_moco", "--runs", str(tmp_path), "--num-workers", "0"]
     result = CliRunner().invoke(app, [*command, "--orders", "121", "--dry-run"])

@@ -149,11 +149,11 @@ def test_wrong_walks_are_one_clear_error(micro, tmp_path: Path) -> None:
     with kinoray.loop("base_moco", **options(micro, tmp_path)) as walk:
         task = next(iter(walk))
         task.train()
-        with pytest.raises(UsageError, match="learned already: train\\(\\) is called once a task"):
+        with pytest.raises(UsageError, match="learned already: call train\\(\\) only once per task"):
             task.train()
         with pytest.raises(Busy), kinoray.loop("base_moco", **options(micro, tmp_path)):
             pass
-        with pytest.raises(UsageError, match="is not learned and tested"):
+        with pytest.raises(UsageError, match="is not both learned and tested"):
             assert [*walk]
     for wrong, words in (({"seeds": 2}, "`seed`"), ({"num_workers": 1}, "in this process")):
         with pytest.raises(KinorayError, match=words), kinoray.loop("base_moco", **options(micro, tmp_path, **wrong)):

@@ -57,7 +57,7 @@ def test_a_run_that_waits_for_machines_says_for_what(monkeypatch) -> None:
     [
         ({"per_worker": {"CPU": -1}}, "`per_worker.CPU` is -1: input should be greater"),
         ({"per_worker": {"GPU": "one"}}, "`per_worker.GPU` is 'one': input should be a valid number"),
-        ({"per_worker": {"CPU": 1}, "num_workers": 0}, "which num_workers=0 does without"),
+        ({"per_worker": {"CPU": 1}, "num_workers": 0}, "but num_workers=0 does not use it"),
     ],
 )
 def test_demands_that_make_no_sense_are_refused(options, message) -> None:

@@ -147,7 +147,7 @@ def test_a_signal_commits_the_state_and_the_same_call_goes_on(number, micro, tmp
     capsys.readouterr()
     resumed = run(Interrupts, stream=micro, num_workers=0, runs=tmp_path)
     told = capsys.readouterr().err
-    assert "goes on at task 1/2 " in told and ", step 4 of 4" in told
+    assert "resumes at task 1/2 " in told and ", step 4 of 4" in told
     assert "building the method" in told and "task 2/2 neon, testing" in told
     whole = local(Interrupts, micro, tmp_path / "whole")
     assert resumed.outcome["state_digest"] == whole.outcome["state_digest"]
@@ -204,7 +204,7 @@ def test_a_damaged_checkpoint_is_passed_over(micro, tmp_path, monkeypatch) -> No
     data = bytearray(path.read_bytes())
     data[-1] ^= 1
     path.write_bytes(data)
-    with pytest.raises(CheckpointCorrupt, match="No whole checkpoint is left"):
+    with pytest.raises(CheckpointCorrupt, match="No intact checkpoint is left"):
         local(Interrupts, micro, tmp_path)
     assert local(Interrupts, micro, tmp_path, fresh=True).state == "finished"
     assert folder.with_name("seed-0.old-1").is_dir()
@@ -306,14 +306,14 @@ def test_wrong_input_is_refused_before_anything_starts(options, message, micro, 
 
 def test_the_batch_must_divide_over_the_workers_and_says_which_would(micro, tmp_path) -> None:
     """Refused before Ray starts."""
-    with pytest.raises(UsageError, match=r"8 rows a step do not divide over 3 workers\. Use 6 or 9"):
+    with pytest.raises(UsageError, match=r"8 rows per step do not divide evenly among 3 workers\. Use 6 or 9"):
         run("base_moco", stream=micro, num_workers=3, runs=tmp_path, quiet=True)
 
 
 def test_replayed_rows_must_divide_over_the_workers_too(micro, tmp_path, monkeypatch) -> None:
     """Refused before Ray starts."""
     monkeypatch.setattr("kinoray.system.ray_session.ray_session", None)
-    with pytest.raises(UsageError, match=r"2 replayed rows a step do not divide over 4 workers\. Use 4"):
+    with pytest.raises(UsageError, match=r"2 replayed rows per step do not divide evenly among 4 workers\. Use 4"):
         run(Exemplars, stream=micro, num_workers=4, runs=tmp_path, quiet=True)
     assert not list(tmp_path.rglob("checkpoints"))
     resolved_run = resolved(Exemplars, micro, tmp_path)
@@ -546,7 +546,7 @@ def test_a_record_of_another_run_is_refused(micro, tmp_path) -> None:
     [
         ([], ""),
         ([11], "CheckpointCorrupt: stage-001-0-step-00000004 counts on "),
-        ([10, 11], "metrics.jsonl, which ends before it. Using stage-001-0-step-00000000 instead."),
+        ([10, 11], "metrics.jsonl lacks: it ends too early. Using stage-001-0-step-00000000 instead."),
         ([1, 10], "metrics.jsonl has lost 2 steps, step 1 of task 1 first; no result depends on them."),
     ],
 )
@@ -581,7 +581,7 @@ def test_a_log_that_no_checkpoint_can_count_on_stops_the_run(micro, tmp_path, le
     log = folder / "metrics.jsonl"
     replace_lines(log, read_jsonl(log)[:left])
     before = sorted((folder / "checkpoints").glob("stage-*"))
-    with pytest.raises(CheckpointCorrupt, match=r"metrics\.jsonl, which ends before it\. No whole"):
+    with pytest.raises(CheckpointCorrupt, match=r"metrics\.jsonl lacks: it ends too early\. No intact"):
         local("base_moco", micro, tmp_path)
     assert sorted((folder / "checkpoints").glob("stage-*")) == before, "nothing is overwritten"
     assert local("base_moco", micro, tmp_path, fresh=True).state == "finished"

@@ -246,8 +246,8 @@ def test_a_tracker_that_fails_is_one_line_and_the_run_ends_as_without(micro, tmp
     assert done.state == "finished"
     assert done.folder == folder, "a logger is no part of what a run is"
     (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith("Logging to tensorboard stopped, the run goes on: FileExistsError: ")
-    assert line.endswith("The same command with `--log tensorboard` goes on from there.")
+    assert line.startswith("Logging to tensorboard stopped, and the run continues: FileExistsError: ")
+    assert line.endswith("Run the same command again with `--log tensorboard` to log the rest.")
 
 
 def test_trackers_are_checked_before_anything_starts(kino, tmp_path, monkeypatch) -> None:

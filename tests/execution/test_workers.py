@@ -165,7 +165,7 @@ def test_the_momentum_actor_applies_a_version_once_and_rebuilds_itself_after_a_k
     assert version == (2, 0, 0), "a restarted actor serves the last commit"
     other = start_actor(MomentumStore, actor_name("momentum", "test/seed-0", tmp_path / "bob"), str(tmp_path / "bob"))
     call(other, "fetch")
-    with pytest.raises(KinorayError, match="2 runs 'test/seed-0' are alive"):
+    with pytest.raises(KinorayError, match="2 runs named 'test/seed-0' are active"):
         kinoray.momentum_weights("test/seed-0")
     ray.kill(actor)
     ray.kill(other)

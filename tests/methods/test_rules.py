@@ -196,7 +196,7 @@ def test_needs_are_joined_and_two_memories_are_refused() -> None:
     two = compose(Asks, Exemplars)
     needs = two.needs(two.Config(ring=0))
     assert needs == Exemplars.needs(ToyConfig())
-    with pytest.raises(UsageError, match="Asks:Exemplars: rule and learner both ask the plan for replay"):
+    with pytest.raises(UsageError, match="Asks:Exemplars: rule and learner both need `replay` and differ"):
         two.needs(two.Config())
 
 
@@ -226,8 +226,8 @@ def test_what_does_not_go_together_is_refused_in_one_line() -> None:
         (Distill, Rehearse, "Rehearse is a rule, too"),
         (Distill, compose(Rehearse, Pairs), "is a rule, too"),
         (compose(Rehearse, Pairs), Pairs, "is no rule"),
-        (ForImages, ForText, "the rule suits ucl, the learner cvlm"),
-        (Comparing, ByTask, "Comparing compares the encoder with what it was"),
+        (ForImages, ForText, "the rule works with ucl, the learner with cvlm"),
+        (Comparing, ByTask, "Comparing compares the encoder with its earlier state"),
     ):
         with pytest.raises(UsageError, match=message) as error:
             compose(rule, learner)

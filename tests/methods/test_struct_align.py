@@ -146,11 +146,11 @@ def test_clips_are_ranked_by_both_similarities(stream, tmp_path) -> None:
 
 def test_what_has_too_many_categories_or_no_words_is_refused(stream, tmp_path) -> None:
     method = built(spec_of("struct_align", stream, tmp_path, settings={"categories": 3}))
-    with pytest.raises(UsageError, match="there are 4 categories, but struct_align has 3 corners"):
+    with pytest.raises(UsageError, match="there are 4 categories, but struct_align allows at most 3"):
         method.grow(replace(facts_of(0), num_classes=4, new_classes=4))
     with pytest.raises(UsageError, match="from 2 to 64 here, but got 65"):
         built(spec_of("struct_align", stream, tmp_path, settings={"categories": 65}))
-    with pytest.raises(UsageError, match="struct_align acts inside a WordTowers, but features:clip"):
+    with pytest.raises(UsageError, match="struct_align needs the inside of a WordTowers, but features:clip"):
         resolved("struct_align", stream, tmp_path, backbone="features:clip")
 
 

@@ -113,5 +113,5 @@ def test_a_run_that_did_not_finish_is_missing(tmp_path: Path) -> None:
 
 
 def test_clips_are_for_figures_of_maps(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="looks at no clips: leave out --clip"):
+    with pytest.raises(UsageError, match="shows no clips: leave out --clip"):
         reproduce("ctvr-table1", clips=["a.mp4"], runs=tmp_path)

@@ -28,7 +28,7 @@ def partial(micro: Stream, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> S
 
 
 def test_partial_data_are_refused_before_anything_runs(partial: Stream, made_up: list, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=rf"bmu-table1 measures published data, but {LINE} .* give --partial"):
+    with pytest.raises(UsageError, match=rf"bmu-table1 uses published data, but {LINE} .* give --partial"):
         reproduce("bmu-table1", stream=partial, runs=tmp_path, quiet=True)
     assert made_up == []
 

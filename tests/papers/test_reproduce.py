@@ -457,7 +457,7 @@ def test_without_a_name_it_lists_what_there_is(kino: Any) -> None:
         (["bmu-fig4", "--seeds", "0"], "`seeds` is 0: input should be"),
         (["bmu-fig4", "--smoke", "--keep"], "A smoke run measures nothing worth keeping"),
         (["bmu-fig4", "--stream", "moving-clvm"], "no stream named 'moving-clvm'"),
-        (["bmu-fig4", "--set", "m_hat=0.9"], "m_hat is set to 0.9 and stands in the space, too"),
+        (["bmu-fig4", "--set", "m_hat=0.9"], "m_hat is set to 0.9 and is also in the space"),
     ],
 )
 def test_a_wrong_command_is_one_line_and_makes_nothing(
@@ -474,7 +474,7 @@ def test_a_wrong_command_is_one_line_and_makes_nothing(
 
 def test_keeping_needs_a_checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(f"{MODULE}.__file__", str(tmp_path / "lib" / "kinoray" / "papers" / "reproduce.py"))
-    with pytest.raises(UsageError, match="--keep and --tune write into a checkout"):
+    with pytest.raises(UsageError, match="--keep and --tune write into kinoray's repository"):
         reproduce("bmu-fig4", runs=tmp_path, keep=True)
 
 

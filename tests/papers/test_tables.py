@@ -436,7 +436,7 @@ def test_tuning_gives_every_row_the_same_budget_on_another_world(made_up, tmp_pa
         ("bmu-table1", {"dry_run": True}, "leave out dry_run"),
         ("bmu-table1", {"smoke": True}, "leave out smoke"),
         ("bmu-table1", {"settings": {"epochs": 1}}, "leave out settings"),
-        ("bmu-table1", {"stream": "cvlm"}, "rates that suit moving-conflict"),
+        ("bmu-table1", {"stream": "cvlm"}, "learning rates for moving-conflict"),
     ):
         with pytest.raises(UsageError, match=message):
             made(name, tmp_path, tune=True, **options)
@@ -445,7 +445,7 @@ def test_tuning_gives_every_row_the_same_budget_on_another_world(made_up, tmp_pa
     made("bmu-table1", tmp_path, tune=True, seeds=2)
     assert {r.seeds for r in asked[8:]} == {3}
     assert json.loads(tuned.file_of("bmu-table1", "moving-conflict:9").read_text())["seeds"] == 3
-    with pytest.raises(UsageError, match="--concurrent is for figures over a knob"):
+    with pytest.raises(UsageError, match="--concurrent is only for figures that vary a setting"):
         made("bmu-table3", tmp_path, concurrent=2)
 
 

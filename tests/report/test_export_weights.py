@@ -132,7 +132,7 @@ def test_a_form_that_does_not_fit_is_refused_with_those_that_do(micro, tmp_path,
     adapted = run_of("moe_adapter", micro, tmp_path / "runs", backbone=f"clip:{saved_open_clip(tmp_path / 'given')}")
     before = sorted(tmp_path.iterdir())
     for run, to, words in (
-        (plain, "hf", r"has no form hf\. Give it with --to safetensors"),
+        (plain, "hf", r"cannot be exported as hf\. Use --to safetensors"),
         (adapted, "hf", "--to safetensors or open_clip"),
         (adapted, "open_clip", "has parts that open_clip has no place for, such as adapters"),
         (plain, "onnx", "no form of weights named 'onnx'"),

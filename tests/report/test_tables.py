@@ -279,7 +279,7 @@ def test_nothing_to_compare_is_an_error() -> None:
 
 
 def test_a_score_that_the_protocol_has_not_is_an_error_that_names_those_it_has(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"no metric 'r7' to compare by. Use r1, r5 or r10"):
+    with pytest.raises(UsageError, match=r"no metric 'r7'. Compare by r1, r5 or r10"):
         compare([make_run(tmp_path)], "r7")
 
 

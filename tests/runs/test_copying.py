@@ -243,7 +243,7 @@ def test_a_copy_into_the_runs_folder_is_refused_and_removes_nothing(run: Path, k
     before = {path: path.stat().st_mtime_ns for path in root.rglob("*")}
     words = ("run", "base_moco", "--num-workers", 0, "--runs", root, "--copy-to")
     code, _, err = kino(*words, f"file://{root}{place}")
-    assert code == 2 and "leads into the runs folder" in err
+    assert code == 2 and "is inside the runs folder" in err
     assert {path: path.stat().st_mtime_ns for path in root.rglob("*")} == before
 
 

@@ -76,9 +76,9 @@ def test_words_mean_runs(root: Path, words: list[str], meant: list[str]) -> None
     [
         (["no-such"], "There is no run named 'no-such'"),
         (["no-such*"], "has a name like no-such*"),
-        (["method=no-such"], "is meant by method=no-such"),
+        (["method=no-such"], "matches method=no-such"),
         (["metod=bmu_moco"], "Did you mean 'method'"),
-        (["seed=1", "method=base_moco"], "is meant by seed=1 method=base_moco"),
+        (["seed=1", "method=base_moco"], "matches seed=1 method=base_moco"),
     ],
 )
 def test_words_that_mean_nothing_are_refused_in_one_line(root: Path, words: list[str], message: str) -> None:
@@ -89,7 +89,7 @@ def test_words_that_mean_nothing_are_refused_in_one_line(root: Path, words: list
 
 def test_where_one_run_is_asked_for_several_are_refused(root: Path) -> None:
     assert select_run("method=bmu_moco") == Path("runs") / BMU
-    with pytest.raises(UsageError, match="means 2 runs, and one is asked for: base_moco"):
+    with pytest.raises(UsageError, match="matches 2 runs, but one is needed: base_moco"):
         select_run("*_moco-*")
 
 

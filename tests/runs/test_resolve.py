@@ -71,7 +71,7 @@ def test_a_method_of_frames_refuses_towers_that_see_clips_as_a_whole(micro, tmp_
 
 @pytest.mark.parametrize("method", ["l2p", "dual_prompt", "coda_prompt", "inf_lora"])
 def test_a_method_of_blocks_refuses_vectors(method, micro, tmp_path) -> None:
-    message = f"{method} acts inside a BlockTowers, but features:tiny has only what came out of one"
+    message = f"{method} needs the inside of a BlockTowers, but features:tiny has only stored outputs"
     with pytest.raises(UsageError, match=message):
         resolve(RunRequest(method, stream=micro, backbone="features:tiny", runs=tmp_path))
 
@@ -87,13 +87,13 @@ def test_a_method_of_classes_refuses_a_task_without_labels(method, micro, tmp_pa
 
 def test_weights_that_are_not_there_are_refused_before_the_start(micro, tmp_path) -> None:
     for backbone in (f"tiny:{tmp_path / 'none'}", f"vit-bert:{tmp_path / 'none'}"):
-        with pytest.raises(UsageError, match=f"there is no {tmp_path / 'none'}"):
+        with pytest.raises(UsageError, match=f"not found at {tmp_path / 'none'}"):
             resolve(RunRequest("base_moco", stream=micro, backbone=backbone, runs=tmp_path))
 
 
 def test_a_method_inside_the_blocks_of_clip_refuses_to_have_them_computed_again(micro, tmp_path) -> None:
     stream = replace(on_protocol(micro, "ctvr"), backbone="tiny-clip:random")
-    with pytest.raises(UsageError, match="moe_adapter works inside a tower's blocks"):
+    with pytest.raises(UsageError, match="moe_adapter changes a tower's blocks"):
         resolved("moe_adapter", stream, tmp_path, settings={"checkpoint_activations": True})
     assert resolved(
         "avg_pool", stream, tmp_path, settings={"checkpoint_activations": True}

@@ -119,7 +119,7 @@ def test_a_run_folder_with_one_seed_opens_as_that_run(tmp_path: Path) -> None:
 
 
 def test_what_is_no_run_is_one_clear_line(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"no run: it has no run\.json") as caught:
+    with pytest.raises(UsageError, match=r"not a run: it has no run\.json") as caught:
         load(tmp_path)
     assert "\n" not in str(caught.value)
 

@@ -188,17 +188,17 @@ def test_a_method_without_released_settings_refuses_in_one_line(micro, tmp_path:
     class Elsewhere(Pairs):
         RELEASED = {"ucl-cifar10": {"epochs": 3}}
 
-    with pytest.raises(UsageError, match="base_moco states no settings of released code"):
+    with pytest.raises(UsageError, match="base_moco lists no settings of the authors' code"):
         resolved("base_moco", micro, tmp_path, as_released=True)
     with pytest.raises(UsageError, match="only for ucl-cifar10"):
         resolved(Elsewhere, micro, tmp_path, as_released=True)
     monkeypatch.setattr("kinoray.runs.resolve.load_stream", lambda name: micro)
     code, _, err = kino("run", "base_moco", "--as-released", "--runs", tmp_path)
-    assert code == 2 and "base_moco states no settings of released code" in err
+    assert code == 2 and "base_moco lists no settings of the authors' code" in err
     experiment = tmp_path / "run.yaml"
     experiment.write_text("method: base_moco\nas_released: true\n")
     code, _, err = kino("run", experiment, "--runs", tmp_path)
-    assert code == 2 and "base_moco states no settings of released code" in err
+    assert code == 2 and "base_moco lists no settings of the authors' code" in err
 
 
 # What a method suits
@@ -214,7 +214,7 @@ def test_a_method_is_refused_on_a_stream_of_another_protocol_before_it_starts(mi
     class Towers(Pairs):
         backbones = TinyTowers
 
-    with pytest.raises(UsageError, match="Images suits streams tested by ucl, but micro is tested by cvlm"):
+    with pytest.raises(UsageError, match="Images needs a stream tested by ucl, but micro is tested by cvlm"):
         resolved(Images, micro, tmp_path)
     with pytest.raises(UsageError, match="Towers builds on a TinyTowers, but the backbone tiny is a") as error:
         resolved(Towers, micro, tmp_path)

@@ -143,7 +143,7 @@ def test_a_file_larger_than_the_bound_a_wrong_bound_and_a_full_disk_are_each_a_l
     clip = read_manifest(load_stream(URI).tasks[0].manifest).clip(0)
     monkeypatch.setenv("KINORAY_FETCHED_BYTES", "100")
     with pytest.raises(
-        UnreadableStorage, match=r"v\d.mp4 .*larger than all copies together may be, 100. Set KINORAY_F"
+        UnreadableStorage, match=r"v\d.mp4 .*larger than the limit for all copies together, 100. Raise KINORAY_F"
     ):
         fetch_clip(clip, Sampling("uniform", 3), 0, FrameForm(16), OFF)
     for wrong in ("0", "much"):
@@ -157,7 +157,7 @@ def test_a_file_larger_than_the_bound_a_wrong_bound_and_a_full_disk_are_each_a_l
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(Remote, "read", full)
-    with pytest.raises(UnreadableStorage, match=r"takes no copy of v.*No space left on device.*Free space"):
+    with pytest.raises(UnreadableStorage, match=r"v.* cannot be copied to .*No space left on device.*Free space"):
         fetch_clip(clip, Sampling("uniform", 3), 0, FrameForm(16), OFF)
 
 
@@ -231,7 +231,7 @@ def test_a_killed_process_leaves_no_copy_and_its_draft_goes(there, cache):
 @pytest.mark.parametrize("name", ["../out.mp4", "/out.mp4", "a/../../out.mp4", "a//b.mp4", "a\0.mp4"])
 def test_names_in_a_store_that_leave_the_folder_are_refused(there, cache, monkeypatch, name):
     monkeypatch.setattr(Remote, "states", lambda self: {"v0.mp4": (5, 0), name: (5, 0)})
-    with pytest.raises(UsageError, match="leaves its folder or is no plain name"):
+    with pytest.raises(UsageError, match="points outside its folder or is not a plain name"):
         stand_in(URI)
     assert not [path for path in cache.parents[1].rglob("*out.mp4")] and not [*(cache / "remote").iterdir()]
 
@@ -239,7 +239,7 @@ def test_names_in_a_store_that_leave_the_folder_are_refused(there, cache, monkey
 def test_a_name_in_a_store_that_is_a_file_and_a_folder_is_refused(cache, monkeypatch):
     for names in (["a", "a/b.mp4"], ["a/b.mp4", "a"]):
         monkeypatch.setattr(Remote, "states", lambda self, names=names: dict.fromkeys(names, (5, 0)))
-        with pytest.raises(UsageError, match="has the name of a folder, or is in a file"):
+        with pytest.raises(UsageError, match="is both a file and a folder"):
             stand_in(URI)
 
 
@@ -277,12 +277,12 @@ def test_a_folder_of_the_users_that_is_laid_out_as_a_stand_in_reaches_no_store(t
 @pytest.mark.parametrize(
     ("uri", "why"),
     [
-        ("ftp://bucket/clips", "begins so: s3://BUCKET/PREFIX"),
+        ("ftp://bucket/clips", "Give a URI like s3://BUCKET/PREFIX"),
         ("s3://key:sesame@bucket/clips", "holds a key"),
-        ("s3://bucket/clips?secret_key=sesame", "What may follow `\\?`"),
+        ("s3://bucket/clips?secret_key=sesame", "After `\\?`, an s3 URI may have"),
         ("s3:///clips", "names no bucket"),
-        ("gs://bucket/clips", "begins so: s3://BUCKET/PREFIX"),
-        ("s3://bucket/..", "leads out of its bucket"),
+        ("gs://bucket/clips", "Give a URI like s3://BUCKET/PREFIX"),
+        ("s3://bucket/..", "points outside its bucket"),
         ("file:///nowhere/clips", "There is no folder /nowhere/clips"),
         ("s3://runs/x?endpoint_override=127.0.0.1:9&scheme=http&region=us-east-1", "s3://runs/x: .*AWS_ACCESS_KEY_ID"),
     ],

@@ -218,7 +218,7 @@ def test_a_name_is_never_taken_for_another_clip(tmp_path):
         name: ([text], None, None) for name, text in (("a/1.mp4", "x"), ("b/1.mp4", "y"), ("1", "z"))
     }
     write(tmp_path / "captions.json", [*listed, {"video": "2.mp4", "caption": "z"}])
-    refused(tmp_path, "captions.json row 3: '2.mp4' may be 'b/2.mp4' or 'c/2.mp4'. Write the path.")
+    refused(tmp_path, "captions.json row 3: '2.mp4' could mean 'b/2.mp4' or 'c/2.mp4'. Write the full path.")
 
 
 def test_a_json_object_with_an_array_for_each_split(tmp_path):

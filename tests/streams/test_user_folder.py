@@ -214,7 +214,7 @@ NAN = float("nan")
         ({"caption": NAN, "label": "man"}, "row 2: a caption must be text, but is nan."),
         ({"captions": ["a man", NAN]}, "row 2: a caption must be text, but is nan."),
         ({"captions": ["a man", ["a dog"]]}, "row 2: a caption must be text, but is ['a dog']."),
-        ({"caption": "\ud83d"}, r"row 2: a caption holds half of a character: '\ud83d'."),
+        ({"caption": "\ud83d"}, r"row 2: a caption holds an invalid character (half of a surrogate pair): '\ud83d'."),
         ({"label": ["a", "b"]}, "row 2: label must be text, but is ['a', 'b']."),
         ({"caption": "x", "task": {}}, "row 2: task must be text, but is {}."),
         ({"caption": "x", "video": ["a.mp4"]}, "row 2: video must be text, but is ['a.mp4']."),
@@ -358,7 +358,9 @@ def test_broken_caption_files_are_refused(tmp_path):
     refused(folder, tmp_path, "semicolons separate the columns of its first row, 'video;caption'. Use commas")
     (folder / "captions.csv").write_text("video,caption\nv000.mp4,x,\nv000.mp4,red, blue\n")
     refused(
-        folder, tmp_path, "row 2 has more cells than the header, first ' blue'. Put a caption that has commas in quotes"
+        folder,
+        tmp_path,
+        "row 2 has more cells than the header, first ' blue'. Put captions that contain commas in quotes",
     )
     (folder / "captions.csv").unlink()
     good = '{"video": "v000.mp4", "caption": "x"}\n'
@@ -386,7 +388,7 @@ def test_a_caption_in_json_lines_may_hold_other_separators_of_lines(tmp_path, se
     [
         ({3: '"a clip'}, ["row 4: unexpected end of data", "Is a quote missing?"]),
         ({3: '"a clip', 7: '"a dog'}, ["row 4: ',' expected after '\"'", "Is a quote missing?"]),
-        ({3: '"a clip', 7: 'a dog"'}, ["row 4: a cell goes on to the line 'v004.mp4,caption 4'"]),
+        ({3: '"a clip', 7: 'a dog"'}, ["row 4: a cell continues over the line 'v004.mp4,caption 4'"]),
         (
             {3: '"a "red" clip"'},
             ["row 4: ',' expected after '\"'", 'a caption in quotes is written as ""'],
@@ -480,7 +482,7 @@ def test_missing_videos_are_left_out_where_the_name_of_the_folder_says_so(tmp_pa
     assert "1 of 13 videos are not in the folder, first 'gone.mp4'. They are left out." in caplog.text
     assert len(rows_of(stream)) == 12 and stream.name == "mine" and stream.source == f"{folder}:allow-missing"
     (folder / "captions.csv").write_text((folder / "captions.csv").read_text().replace("gone.mp4,x,a", "gone.mp4,x,b"))
-    refused(f"{folder}:allow-missing", tmp_path, "Task 'b': none of its videos is there")
+    refused(f"{folder}:allow-missing", tmp_path, "Task 'b': none of its videos was found")
 
 
 def test_videos_may_lie_in_another_folder(tmp_path):

@@ -53,7 +53,7 @@ def test_a_space_is_found_by_name_in_a_file_and_in_a_methods_own_file(tmp_path: 
         "m_hat": {"low": 0.5, "high": 1},
         "m": {"choices": [0.9, 0.99]},
     }
-    with pytest.raises(UsageError, match="`space` must be a name, a file, knobs"):
+    with pytest.raises(UsageError, match="`space` must be a name, a file, a dict of knobs"):
         load_space(BMU, 3)
     from kinoray.runs.method_source import methods_folder
 
@@ -75,7 +75,7 @@ def test_a_space_is_found_by_name_in_a_file_and_in_a_methods_own_file(tmp_path: 
         ({"low": 1.0, "high": 1.0}, "the range is empty"),
         ({"low": 0.9, "high": 0.1}, "the range is empty"),
         ({"low": 0.9}, "give `choices`, or both"),
-        ({"choices": []}, "must be a list with something in it"),
+        ({"choices": []}, "must be a list that is not empty"),
         ({"choices": [0.9, 0.9]}, "must be different"),
         ({"choices": [[1], [2]]}, "must be different words, numbers or booleans"),
         ({"choices": "ab"}, "must be a list"),
@@ -84,7 +84,7 @@ def test_a_space_is_found_by_name_in_a_file_and_in_a_methods_own_file(tmp_path: 
         ({"low": 1, "high": 4, "step": 0.5}, "whole step"),
         ({"low": "1e-3", "high": 1.0}, "must be numbers"),
         ({"low": 0.0, "high": math.inf}, "must be numbers"),
-        ({"low": 0.0, "high": 1.0, "sigma": 1}, "there is no 'sigma'"),
+        ({"low": 0.0, "high": 1.0, "sigma": 1}, "there is no key 'sigma'"),
         ({"low": 0.5, "high": 1.5}, "m_hat=1.5"),
     ],
 )
@@ -101,7 +101,7 @@ def test_unknown_knobs_spaces_metrics_and_samplers_name_the_nearest() -> None:
         (lambda: load_space(BMU, "bmu-fig5"), "bmu-fig4"),
         (lambda: objectives_of("HN", {"protocol": "cvlm"}), "HM"),
         (lambda: check_space({"m": 0.9}, BMU, {}), "varies nothing"),
-        (lambda: check_space(SPACE, BMU, {"m": 0.5}), "stands in the space, too"),
+        (lambda: check_space(SPACE, BMU, {"m": 0.5}), "is also in the space"),
         (lambda: objectives_of(["HM", "HM"], {"protocol": "cvlm"}), "must differ"),
     ):
         with pytest.raises(UsageError, match=near):

@@ -46,8 +46,8 @@ def trained(folder: Path) -> int:
     [
         ("postgresql+psycopg://kinoray@127.0.0.1:1/none", "cannot be read"),
         ("sqlite:////no/such/folder/s.db", "cannot be read"),
-        ("postgresql+nodriver://host/s", "is no URL of a data base"),
-        ("no url", "is no URL of a data base"),
+        ("postgresql+nodriver://host/s", "is not a database URL"),
+        ("no url", "is not a database URL"),
     ],
 )
 def test_a_data_base_that_is_not_there_is_one_line(micro, tmp_path, url: str, message: str) -> None:
@@ -58,7 +58,7 @@ def test_a_data_base_that_is_not_there_is_one_line(micro, tmp_path, url: str, me
 
 
 def test_what_is_no_url_is_refused_in_a_dry_run_as_well(tmp_path) -> None:
-    with pytest.raises(UsageError, match="is no URL of a data base"):
+    with pytest.raises(UsageError, match="is not a database URL"):
         sweep("bmu_moco", runs=tmp_path, storage="me:secret@host", dry_run=True, quiet=True)
 
 

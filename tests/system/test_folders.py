@@ -91,9 +91,7 @@ def homeless(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("homeless")
 def test_who_has_no_home_is_told_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(
-        UsageError, match=r"~/runs: there is no home folder to put for `~`\. Set HOME, or give the whole"
-    ):
+    with pytest.raises(UsageError, match=r"~/runs: `~` has no home folder to stand for\. Set HOME, or give the whole"):
         runs_root("~/runs")
     monkeypatch.delenv("XDG_CACHE_HOME")
     with pytest.raises(UsageError, match=r"no home folder for the cache\. Set XDG_CACHE_HOME to a folder"):

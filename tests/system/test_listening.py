@@ -118,7 +118,7 @@ def test_the_line_that_starts_a_ray_keeps_to_loopback_and_the_next_joins_it(micr
             ["env", *joins], env=environment, capture_output=True, text=True, timeout=300, check=False
         )
         assert done.returncode == 0, done.stderr
-        assert f"Joining the Ray of RAY_ADDRESS, 127.0.0.1:{gcs} ..." in done.stderr
+        assert f"Joining the Ray cluster at RAY_ADDRESS, 127.0.0.1:{gcs} ..." in done.stderr
         assert f"Ray's dashboard: http://127.0.0.1:{dashboard} (its token: `ray get-auth-token`)" in done.stderr
         assert not open_to_others(psutil.Process(head.pid))
     finally:

@@ -94,7 +94,7 @@ def family(pid: int) -> list[psutil.Process]:
 def test_one_ray_serves_all_threads_and_runs_of_a_process_until_shutdown() -> None:
     out, err = alone(TWO_SESSIONS).communicate(timeout=180)
     said, answers, nodes, heads, started, left = json.loads(out)
-    assert said == ["Starting Ray ...", "Joining the Ray of this process ..."]
+    assert said == ["Starting Ray ...", "Joining the Ray that this process has started ..."]
     assert answers == [7, 7] and nodes == 1 and len(heads) == 1 and len(started) > 3
     assert not left and err == ""
     assert not [pid for pid in started if psutil.pid_exists(pid)]
@@ -162,7 +162,7 @@ def test_the_end_of_a_part_of_ray_is_one_line_within_seconds(name: str, moment: 
 def test_a_ray_that_cannot_start_is_one_line_with_its_last_words(own_ray, monkeypatch, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     monkeypatch.setenv("RAY_TMPDIR", str(tmp_path / "file"))
-    message = r"^Ray did not start: .*file.*num_workers=0, which does without Ray\.$"
+    message = r"^Ray did not start: .*file.*num_workers=0, which needs no Ray\.$"
     with pytest.raises(UsageError, match=message), ray_session("none"):
         pass
     assert module._head is None
@@ -185,7 +185,10 @@ def test_a_ray_that_gives_no_address_in_time_is_ended(own_ray, monkeypatch) -> N
     [
         ("127.0.0.1:1", "Nothing answers at RAY_ADDRESS=127.0.0.1:1. Start that Ray, or unset"),
         ("no-port", "Nothing answers at RAY_ADDRESS=no-port."),
-        ("ray://127.0.0.1:10001", "joins Ray itself and not through a client. Give HOST:PORT"),
+        (
+            "ray://127.0.0.1:10001",
+            "kinoray cannot use a Ray client address. On a machine of the cluster, give its head's HOST:PORT",
+        ),
     ],
 )
 def test_an_address_that_cannot_be_joined_is_one_line_at_once(own_ray, monkeypatch, address: str, message: str) -> None:
@@ -213,7 +216,7 @@ def test_a_cluster_that_asks_for_a_token_is_told_how_to_give_it(own_ray, monkeyp
     monkeypatch.setenv("RAY_ADDRESS", "auto")
     monkeypatch.setattr(ray, "init", refused)
     with (
-        pytest.raises(UsageError, match=r"does not let this program in: .* set RAY_AUTH_MODE=token"),
+        pytest.raises(UsageError, match=r"refuses this program: .* set RAY_AUTH_MODE=token"),
         ray_session("none"),
     ):
         pass
