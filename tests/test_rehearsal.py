@@ -115,7 +115,7 @@ def test_joined_rows_stand_behind_each_other_and_count_together(micro, tmp_path:
 
 def test_rows_with_other_numbers_of_views_are_not_joined(micro, tmp_path: Path) -> None:
     session = session_of(micro, tmp_path, Needs(views=2, replay=Replay("ring", 8, rows=4, views=("plain",))))
-    with pytest.raises(RunFailed, match=r"2 of the current rows and 1 of the replayed"):
+    with pytest.raises(RunFailed, match=r"current rows have 2 and the replayed ones 1"):
         joined(list(batches_of(session, 1))[1])
 
 

@@ -137,7 +137,7 @@ def test_a_folder_of_open_clip_is_its_model(tmp_path) -> None:
 
 
 def test_a_folder_without_a_configuration_or_weights_is_refused(tmp_path) -> None:
-    with pytest.raises(UsageError, match=r"holds no open_clip_config\.json"):
+    with pytest.raises(UsageError, match=r"has no open_clip_config\.json"):
         check_backbone(f"clip:{tmp_path}")
     config = {"model_cfg": open_clip().get_model_config("ViT-S-32"), "preprocess_cfg": {}}
     (tmp_path / "open_clip_config.json").write_text(json.dumps(config))

@@ -74,7 +74,7 @@ def test_a_video_encoder_is_the_mean_over_its_tokens(folders: dict[str, Path]) -
     with torch.no_grad():
         plain = transformers().AutoModel.from_pretrained(folders["videomae"]).eval()(clips).last_hidden_state
         torch.testing.assert_close(encoder.embed_video(clips), plain.mean(dim=1))
-    for size_px, number, words in ((32, 8, "frames=4 alone"), (64, 4, "size_px=32 alone")):
+    for size_px, number, words in ((32, 8, "only frames=4"), (64, 4, "only size_px=32")):
         with pytest.raises(UsageError, match=words):
             check_clips(str(folders["videomae"]), size_px, number)
     check_clips(str(folders["videomae"]), None, 4)

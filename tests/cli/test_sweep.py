@@ -27,14 +27,14 @@ def test_help_imports_neither_torch_nor_ray_nor_optuna() -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["bmu_moco", "--trials", "0"], "`trials` is 0: input should be greater"),
+        (["bmu_moco", "--trials", "0"], "`trials` is 0: it should be greater"),
         (["bmu_moco", "--objective", "HM,HN"], "no objective named 'HN'"),
         (["bmu_mocko"], "no method named 'bmu_mocko'"),
         (["bmu_moco", "--space", "bmu-fig5"], "no space of bmu_moco named 'bmu-fig5'"),
         (["bmu_moco", "--retry", "all"], "only failed trials"),
         (["bmu_moco", "--space", "m_hat=0.9"], "give a range"),
         (["bmu_moco", "--set", "m_hat=0.9,1.5"], "m_hat=1.5"),
-        (["bmu_moco", "--sampler", "tp"], "`sampler` is 'tp': input should be 'tpe'"),
+        (["bmu_moco", "--sampler", "tp"], "`sampler` is 'tp': it should be 'tpe'"),
     ],
 )
 def test_a_wrong_command_is_one_line(words: list[str], message: str, micro, tmp_path, monkeypatch) -> None:

@@ -133,8 +133,8 @@ def test_an_experiment_travels_as_it_is_and_says_where_the_results_are(staged, h
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ("train bmu_moco", "begins with run, sweep, extend"),
-        ("", "begins with run, sweep, extend"),
+        ("train bmu_moco", "must begin with run, sweep, extend"),
+        ("", "must begin with run, sweep, extend"),
         ("run ./nothing.py", r"There is no \./nothing\.py here to upload"),
         ("run nothing.py", r"There is no nothing\.py here"),
         ("run bmu_moco --config no.yaml", r"There is no no\.yaml here"),
@@ -145,9 +145,9 @@ def test_an_experiment_travels_as_it_is_and_says_where_the_results_are(staged, h
         ("run file-link", "file-link is not uploaded: it is outside"),
         ("run bmu_moco --stream mine", "mine/far is not uploaded: it is outside"),
         ("run bmu_moco --stream looped", "looped/again is not uploaded: .* or a link to a folder"),
-        ("sweep bmu_moco --storage sqlite:///x.db", "is gone with the job"),
-        ("sweep bmu_moco --storage=sqlite://", "is gone with the job"),
-        ("sweep bmu_moco --storage sqlite+pysqlite:///:memory:", "is gone with the job"),
+        ("sweep bmu_moco --storage sqlite:///x.db", "would be lost with the job"),
+        ("sweep bmu_moco --storage=sqlite://", "would be lost with the job"),
+        ("sweep bmu_moco --storage sqlite+pysqlite:///:memory:", "would be lost with the job"),
     ],
 )
 def test_what_cannot_be_sent_is_one_line(staged, tmp_path: Path, words: str, message: str) -> None:

@@ -334,7 +334,7 @@ def test_ctrl_c_leaves_the_job(kino: Callable[..., Outcome], cluster: Cluster) -
         (["submit", "run"], "METHOD"),
         (["submit", "train", "x"], "No such command 'train'"),
         (["submit", "data", "chekc", "x"], "No such command 'chekc'"),
-        (["submit", "list", "runs"], "begins with run, sweep, extend"),
+        (["submit", "list", "runs"], "must begin with run, sweep, extend"),
         (["submit", "--env", "A", "run", "bmu_moco"], "NAME=VALUE"),
         (["submit", "--address", "ray://x:1", "run", "bmu_moco"], "not the address of a dashboard"),
         (["jobs", "status", "run-bmu"], "There is no job named 'run-bmu'. Did you mean 'run-bmu_moco-1'?"),

@@ -59,4 +59,4 @@ def test_tasks_that_never_answer_are_told_of_and_left(monkeypatch: pytest.Monkey
     waiting = ["first", "second"]
     assert warm_cache._some_of(waiting, cache(told.append)) is None
     assert (waiting, cancelled) == ([], ["first", "second"])
-    assert len(told) == 2 and "nothing for 30 s" in told[0] and "given up" in told[1]
+    assert len(told) == 2 and "no progress for 30 s" in told[0] and "not completed" in told[1]

@@ -140,7 +140,7 @@ def test_errors_name_the_command(toy, kino) -> None:
 def test_a_stream_says_whether_its_clips_are_videos() -> None:
     assert split_and_media("s", "") == (0, True) and split_and_media("s", "3") == (3, True)
     assert split_and_media("s", "3,videos") == (3, False) and split_and_media("s", "videos") == (0, False)
-    with pytest.raises(UsageError, match=r"'two' is no number"):
+    with pytest.raises(UsageError, match=r"'two' is not a number"):
         split_and_media("s", "two,videos")
 
 

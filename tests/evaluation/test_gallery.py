@@ -89,5 +89,5 @@ def test_what_is_not_there_is_refused_in_one_line(tmp_path) -> None:
 def test_features_that_are_several_vectors_a_clip_are_for_the_methods_own_score(tmp_path) -> None:
     store, _ = made(tmp_path, ((3, 2, 4),))
     assert store.block(0).features.shape == (3, 2, 4)
-    with pytest.raises(UsageError, match=r"features of shape \(2, 4\) a clip"):
+    with pytest.raises(UsageError, match=r"features of shape \(2, 4\) per clip"):
         store.search(torch.ones(1, 4))

@@ -338,9 +338,9 @@ def test_what_cannot_be_extended_is_refused_in_one_line(micro, tmp_path) -> None
         (lambda: extend(old, one.tasks[0], stream=one), "has a task named 'paper' already"),
         (lambda: extend(lost, two.tasks[1]), "learned from micro.*--stream"),
         (lambda: extend(old, two.tasks[1], stream=replace(two, tasks=two.tasks[1:])), "not what .* learned from"),
-        (lambda: grown(mine, two), "is a run of Replays.*--method"),
+        (lambda: grown(mine, two), "The method of .*, Replays, is a class.*--method"),
         (lambda: grown(mine, two, method="base_moco"), "not of base_moco"),
-        (lambda: extend(tmp_path / "nothing", two.tasks[1], stream=one), "is no run"),
+        (lambda: extend(tmp_path / "nothing", two.tasks[1], stream=one), "is not a run"),
     ]
     for call, message in cases:
         with pytest.raises(UsageError, match=message) as error:
@@ -368,7 +368,10 @@ def test_a_lost_or_damaged_last_state_is_named(micro, tmp_path) -> None:
         file.write_bytes(whole)
     manifest, log = last / "manifest.json", old.folder / "metrics.jsonl"
     of_another = json.dumps(json.loads(manifest.read_text()) | {"run": "another/seed-0"})
-    for file, text, why in ((manifest, of_another, "is of another run, another/seed-0"), (log, "", "ends too early")):
+    for file, text, why in (
+        (manifest, of_another, "belongs to another run, another/seed-0"),
+        (log, "", "ends too early"),
+    ):
         own = file.read_text()
         file.write_text(text)
         with pytest.raises(CheckpointCorrupt, match=f"last state in .* cannot be used: .*{why}"):

@@ -55,8 +55,8 @@ def test_a_run_that_waits_for_machines_says_for_what(monkeypatch) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"per_worker": {"CPU": -1}}, "`per_worker.CPU` is -1: input should be greater"),
-        ({"per_worker": {"GPU": "one"}}, "`per_worker.GPU` is 'one': input should be a valid number"),
+        ({"per_worker": {"CPU": -1}}, "`per_worker.CPU` is -1: it should be greater"),
+        ({"per_worker": {"GPU": "one"}}, "`per_worker.GPU` is 'one': it should be a valid number"),
         ({"per_worker": {"CPU": 1}, "num_workers": 0}, "but num_workers=0 does not use it"),
     ],
 )

@@ -290,8 +290,8 @@ def test_what_cannot_be_tidied_after_a_run_does_not_hide_what_ended_it(tmp_path,
         ({"settings": {"m_hat": 1.5}}, r"m_hat=1\.5: Input should be less than or equal to 1"),
         ({"settings": {"batch_size": "many"}}, r"batch_size='many'"),
         ({"joint": True, "zero_shot": True}, "give one of them"),
-        ({"num_workers": -1}, "`num_workers` is -1: input should be"),
-        ({"seed": -1}, "`seed` is -1: input should be"),
+        ({"num_workers": -1}, "`num_workers` is -1: it should be"),
+        ({"seed": -1}, "`seed` is -1: it should be"),
         ({"method": "./nowhere.py"}, "no method file"),
     ],
 )
@@ -471,7 +471,7 @@ def test_a_checkpoint_of_another_run_is_passed_over(micro, tmp_path, capsys) -> 
     capsys.readouterr()
     done = run("base_moco", stream=micro, num_workers=0, runs=tmp_path)
     assert done.outcome["state_digest"] == digest
-    assert f"{last} is of another run, {other.parent.name}/seed-1." in capsys.readouterr().err
+    assert f"{last} belongs to another run, {other.parent.name}/seed-1." in capsys.readouterr().err
 
 
 def test_whoever_reads_checkpoints_passes_over_those_of_another_run_whatever_its_folder_is_called(
@@ -489,7 +489,7 @@ def test_whoever_reads_checkpoints_passes_over_those_of_another_run_whatever_its
             assert f"Using {before} instead" in caplog.text
             assert kinoray.momentum_weights(ours)[0] == (1, 2, 0)
     for read in (kinoray.momentum_weights, kinoray.open_method, kinoray.feature_store):
-        with pytest.raises(CheckpointCorrupt, match="is of another run"):
+        with pytest.raises(CheckpointCorrupt, match="belongs to another run"):
             read(ours)
 
 
@@ -530,14 +530,14 @@ def test_a_result_of_another_run_is_refused(micro, tmp_path) -> None:
     ours = half_way(micro, tmp_path)
     shutil.copy(ours.with_name("seed-1") / "result.json", ours / "result.json")
     for ask in (lambda: local("base_moco", micro, tmp_path), lambda: kinoray.load(ours).state):
-        with pytest.raises(Damaged, match=r"result\.json is of another run, .*/seed-1\. Remove it"):
+        with pytest.raises(Damaged, match=r"result\.json belongs to another run, .*/seed-1\. Remove it"):
             ask()
 
 
 def test_a_record_of_another_run_is_refused(micro, tmp_path) -> None:
     ours, other = (half_way(micro, tmp_path, seed) for seed in (0, 1))
     shutil.copy(other / "run.json", ours / "run.json")
-    with pytest.raises(ConfigMismatch, match=r"run\.json is of another run, .*/seed-1\."):
+    with pytest.raises(ConfigMismatch, match=r"run\.json belongs to another run, .*/seed-1\."):
         local("base_moco", micro, tmp_path)
 
 
@@ -545,7 +545,7 @@ def test_a_record_of_another_run_is_refused(micro, tmp_path) -> None:
     ("lost", "said"),
     [
         ([], ""),
-        ([11], "CheckpointCorrupt: stage-001-0-step-00000004 counts on "),
+        ([11], "CheckpointCorrupt: stage-001-0-step-00000004 needs steps that "),
         ([10, 11], "metrics.jsonl lacks: it ends too early. Using stage-001-0-step-00000000 instead."),
         ([1, 10], "metrics.jsonl has lost 2 steps, step 1 of task 1 first; no result depends on them."),
     ],

@@ -39,6 +39,9 @@ def test_a_rule_whose_learner_grows_learns_two_tasks_and_repeats_itself(
 )
 def test_a_rule_that_compares_encoders_refuses_one_for_each_task(pair: str) -> None:
     rule, learner = pair.split(":")
-    message = f"{pair}: {rule} compares the encoder with its earlier state, but {learner} has a separate encoder for each task"
+    message = (
+        f"{pair}: {rule} compares the encoder with its earlier state, but {learner} "
+        "has a separate encoder for each task"
+    )
     with pytest.raises(UsageError, match=message):
         find_method(pair).load()

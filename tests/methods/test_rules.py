@@ -222,10 +222,10 @@ def test_what_does_not_go_together_is_refused_in_one_line() -> None:
 
     for rule, learner, message in (
         (Clashing, base_moco, "Clashing:base_moco: both have a setting temperature"),
-        (base_moco, Pairs, "base_moco is no rule"),
+        (base_moco, Pairs, "base_moco is not a rule"),
         (Distill, Rehearse, "Rehearse is a rule, too"),
         (Distill, compose(Rehearse, Pairs), "is a rule, too"),
-        (compose(Rehearse, Pairs), Pairs, "is no rule"),
+        (compose(Rehearse, Pairs), Pairs, "is not a rule"),
         (ForImages, ForText, "the rule works with ucl, the learner with cvlm"),
         (Comparing, ByTask, "Comparing compares the encoder with its earlier state"),
     ):

@@ -119,7 +119,7 @@ def test_the_set_belongs_to_the_run_and_a_wrong_one_is_refused(stream, tmp_path)
     assert len({pulled.folder, other.folder, plain.folder}) == 3
     for name in ("ctvr-msrvtt-10", "cvlm"):
         published = replace(stream, name=name)
-        with pytest.raises(UsageError, match="none is named"):
+        with pytest.raises(UsageError, match="none is given"):
             resolved(METHOD, published, tmp_path)
         named = resolved(METHOD, published, tmp_path, settings={"reference_set": "stills"})
         assert named.reference is not None

@@ -454,7 +454,7 @@ def test_without_a_name_it_lists_what_there_is(kino: Any) -> None:
     [
         (["bmu-fig44"], "no figure or table named 'bmu-fig44'. Did you mean 'bmu-fig4'"),
         (["bmu-fig4", "--retry", "all"], "only failed points"),
-        (["bmu-fig4", "--seeds", "0"], "`seeds` is 0: input should be"),
+        (["bmu-fig4", "--seeds", "0"], "`seeds` is 0: it should be"),
         (["bmu-fig4", "--smoke", "--keep"], "A smoke run measures nothing worth keeping"),
         (["bmu-fig4", "--stream", "moving-clvm"], "no stream named 'moving-clvm'"),
         (["bmu-fig4", "--set", "m_hat=0.9"], "m_hat is set to 0.9 and is also in the space"),

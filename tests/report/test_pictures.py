@@ -71,7 +71,7 @@ def test_compare_writes_the_figure_and_the_same_one_again(
     files = [tmp_path / f"{name}.{ending}" for name in "ab"]
     for file in files:
         code, out, err = kino("compare", *sorted(tmp_path.glob("*/")), "--plot", file)
-        assert code == 0 and "Overall" in out and f"Written {file}" in err
+        assert code == 0 and "Overall" in out and f"Wrote {file}" in err
     assert files[0].read_bytes().startswith(begins) and files[0].read_bytes() == files[1].read_bytes()
 
 

@@ -86,8 +86,8 @@ def test_a_clip_that_has_gone_is_an_empty_frame(finished, tmp_path) -> None:
 @pytest.mark.parametrize(
     ("options", "match"),
     [
-        ({}, "give one of them"),
-        ({"text": "a", "like": "b.mp4"}, "give one of them"),
+        ({}, "Give either a text or a video"),
+        ({"text": "a", "like": "b.mp4"}, "Give either a text or a video"),
         ({"like": "no-such.mp4"}, "no file no-such.mp4"),
         ({"text": "a", "k": 0}, "`k` must be 1 or more"),
         ({"text": "a", "split": "train"}, "no train features"),

@@ -226,7 +226,7 @@ def test_a_run_that_replaces_its_files_meanwhile_is_copied_as_it_stood(
         ("s3://me:sesame@bucket/runs", "holds a key"),
         ("s3://bucket/runs?secret_key=sesame", "not secret_key"),
         ("file://sesame/runs", "names no bucket or folder"),
-        ("https://sesame", "begins so"),
+        ("https://sesame", "Give a URI like"),
     ],
 )
 def test_a_wrong_uri_is_refused_before_anything_starts_and_not_repeated(wrong: str, why: str, kino: Callable) -> None:

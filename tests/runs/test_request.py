@@ -22,12 +22,12 @@ def names(kind: type) -> set[str]:
     ("options", "message"),
     [
         ({"joint": True, "zero_shot": True}, "give one of them"),
-        ({"seed": -1}, "`seed` is -1: input should be greater than or equal to 0"),
-        ({"seed": True}, "`seed` is True: input should be a valid integer"),
-        ({"seeds": 0}, "`seeds` is 0: input should be greater than or equal to 1"),
-        ({"seeds": 1.5}, "`seeds` is 1.5: input should be a valid integer"),
+        ({"seed": -1}, "`seed` is -1: it should be greater than or equal to 0"),
+        ({"seed": True}, "`seed` is True: it should be a valid integer"),
+        ({"seeds": 0}, "`seeds` is 0: it should be greater than or equal to 1"),
+        ({"seeds": 1.5}, "`seeds` is 1.5: it should be a valid integer"),
         ({"num_workers": -2}, "`num_workers` is -2: input"),
-        ({"per_worker": {"GPU": -1}}, "`per_worker.GPU` is -1: input should be greater"),
+        ({"per_worker": {"GPU": -1}}, "`per_worker.GPU` is -1: it should be greater"),
         ({"num_workers": 0, "watch": 2}, "`watch` needs Ray"),
     ],
 )

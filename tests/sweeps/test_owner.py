@@ -29,7 +29,7 @@ def test_a_second_folder_is_refused_while_the_first_one_beats(study, tmp_path: P
     told: list[str] = []
     with owned(study, tmp_path / "alice", told.append):
         again = optuna.load_study(study_name="sweep-x", storage=study._storage)
-        refused = pytest.raises(UsageError, match=r"sweep-x in this data base is being run by .*alice.*another --name")
+        refused = pytest.raises(UsageError, match=r"sweep-x in this database is being run by .*alice.*another --name")
         with refused, owned(again, tmp_path / "bob", told.append):
             pytest.fail("two owners")
     assert len(told) == 1 and "last run by" in told[0]

@@ -343,7 +343,7 @@ def read_outcome(folder: Path, run: str = "") -> dict[str, Any]:
         return {}
     outcome = read_json(path, way_on, {"state": None})
     if run and (owner := outcome.get("run", run)) != run:
-        raise Damaged(f"{path} is of another run, {owner}. {way_on}")
+        raise Damaged(f"{path} belongs to another run, {owner}. {way_on}")
     return outcome
 
 

@@ -212,7 +212,7 @@ def _wait_for_its_owner(study: optuna.Study, here: str, say: Callable[[str], Non
 
 
 def _busy(study: optuna.Study, owner: str) -> UsageError:
-    return UsageError(f"{study.study_name} in this data base is being run by {owner}. Wait, or give another --name.")
+    return UsageError(f"{study.study_name} in this database is being run by {owner}. Wait, or give another --name.")
 
 
 def _beat(study: optuna.Study) -> None:

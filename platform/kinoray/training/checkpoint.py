@@ -200,7 +200,7 @@ def verified(path: Path) -> Checkpoint:
         manifest = json.loads((path / "manifest.json").read_text())
         run = _run_of(path.parent)
         if run and (owner := manifest.get("run", run)) != run:  # manifests of before 0.2 name none
-            raise CheckpointCorrupt(f"{path.name} is of another run, {owner}.")
+            raise CheckpointCorrupt(f"{path.name} belongs to another run, {owner}.")
         position = Position(manifest["stage"], Phase(manifest["phase"]), manifest["step"])
         if position.name != path.name:
             raise CheckpointCorrupt(f"{path.name}: its manifest belongs to {position.name}.")
