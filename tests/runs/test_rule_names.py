@@ -117,7 +117,7 @@ def test_a_rule_alone_wraps_the_protocols_learner_under_its_own_name(rule: Path,
 
 def test_what_is_no_rule_or_no_learner_is_refused_in_one_line(rule: Path, micro, tmp_path: Path) -> None:
     for text, message in (
-        ("bmu_moco:base_moco", "bmu_moco is no rule"),
+        ("bmu_moco:base_moco", "bmu_moco is not a rule"),
         (f"{rule}:{rule}", "my_rule is a rule, too"),
         (f"{rule}:base_mocco", "base_moco"),
         (f"{rule}:{tmp_path / 'gone.py'}", "no method file"),

@@ -502,7 +502,9 @@ def test_videos_may_lie_in_another_folder(tmp_path):
 @pytest.mark.parametrize("options", ["allow-mising", "ctvr,cvlm"])
 def test_options_of_a_folder_that_make_no_sense_are_refused(tmp_path, options):
     refused(
-        f"{folder_with(tmp_path, many(1))}:{options}", tmp_path, "a protocol, allow-missing and videos=DIR, each once"
+        f"{folder_with(tmp_path, many(1))}:{options}",
+        tmp_path,
+        "a protocol, allow-missing or videos=DIR, each at most once",
     )
 
 
@@ -536,7 +538,7 @@ def test_a_folder_may_say_how_it_is_tested(tmp_path, monkeypatch):
     assert (growing.name, growing.protocol, growing.source) == ("mine:ctvr", "ctvr", f"{folder}:ctvr")
     assert growing.tasks == plain.tasks
     assert load_stream(growing.source) == growing
-    with pytest.raises(UsageError, match="streams of"):
+    with pytest.raises(UsageError, match="protocol 'ctv', which does not exist"):
         resolve(RunRequest("base_moco", stream=f"{folder}:ctv", runs=tmp_path))
     with pytest.raises(UsageError, match="There is no folder"):
         load_stream(f"{folder}-other:ctvr")
