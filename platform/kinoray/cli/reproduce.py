@@ -44,8 +44,7 @@ def reproduce_command(
 ) -> None:
     """Measure a paper's figure or table beside the published one. Run it again to resume.
 
-    Writes CSV, LaTeX, PNG, SVG, JSON and a Markdown page. Exit code 3: runs failed, or a claim of the paper does not
-    hold.
+    Writes CSV, LaTeX, PNG, SVG, JSON and a Markdown page. Exit code 3: runs failed, or a paper's claim does not hold.
     """
     from kinoray.cli import printing
     from kinoray.papers.catalogue import listed, parts_of
