@@ -271,7 +271,11 @@ def find_job(id: str, address: str | None = None) -> Job:
 
 
 def list_jobs(address: str | None = None) -> list[dict[str, Any]]:
-    """All kinoray jobs that the cluster remembers, oldest first."""
+    """All kinoray jobs that the cluster remembers, oldest first.
+
+    Args:
+        address: As of `submit`.
+    """
     url = dashboard(address)
     client = connect(url)
     with one_line_errors(url):

@@ -10,7 +10,7 @@ author = "the kinoray developers"
 PYPROJECT = Path(__file__).resolve().parents[1] / "pyproject.toml"
 version = release = tomllib.loads(PYPROJECT.read_text(encoding="utf-8"))["project"]["version"]
 
-extensions = ["myst_nb", "sphinx.ext.autodoc"]
+extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
 exclude_patterns = ["_build"]
 nb_execution_mode = "off"
 myst_enable_extensions = ["deflist"]
@@ -27,38 +27,31 @@ maximum_signature_line_length = 100
 autodoc_member_order = "bysource"
 autodoc_typehints_format = "short"
 autodoc_default_options = {"exclude-members": "__new__"}
+napoleon_custom_sections = [("Gradient", "returns_style"), ("Source", "returns_style")]
 python_display_short_literal_types = True
 # What `kinoray` gives by name is documented there; its members' own modules say the same names again.
 suppress_warnings = ["ref.python", "myst.header"]
 
 
-LABEL = re.compile(r"^(Shapes?|Ranges?|Gradient|Raises|Returns|Yields|Source|Differs):\s*")
+PROSE = re.compile(r"(`[^`]*`)|[*|]|(?<=\w)_(?=\W|$)")
+"""Code, or what reStructuredText would take for a mark."""
 
 
 def as_restructured_text(app: Any, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:
-    """Docstrings are plain text: what is indented behind an empty line is an equation or an example, and a literal
-    block; `Shapes:` and its like begin a paragraph; what else is indented goes on with the line before."""
-    told: list[str] = []
-    in_block = in_list = False
+    """Docstrings are plain text in the Google form: outside its sections what is indented behind an empty line is an
+    equation or an example, a literal block; and nothing but `code` is marked."""
+    told = (
+        [""] if what in ("attribute", "data", "property") else []
+    )  # else napoleon takes words before a colon for a type
+    in_block = in_section = False
     for before, line in zip(["", *lines], lines, strict=False):
-        if line.startswith("    ") and not before.strip():
-            told += [] if in_block else ["::", ""]
+        if line.strip() and not line.startswith(" "):
+            in_block, in_section = False, re.fullmatch(r"[A-Z]\w+:", line) is not None
+        elif line.startswith("    ") and not before.strip() and not in_block and not in_section:
+            told += ["::", ""]
             in_block = True
-        elif line.strip() and not line.startswith("    "):
-            told += [""] if in_block or LABEL.match(line) else []
-            in_block = False
-        in_list = bool(line.strip()) and not in_block and (in_list or line.startswith("- "))
-        prose = _escaped(LABEL.sub(r"**\1:** ", line.strip()), bool(LABEL.match(line)))
-        told.append(line if in_block else f"  {prose}" if in_list and not line.startswith("- ") else prose)
+        told.append(line if in_block else PROSE.sub(lambda found: found[1] or rf"\{found[0]}", line))
     lines[:] = told
-
-
-def _escaped(line: str, is_labelled: bool) -> str:
-    """A line of prose, in which only `code` and its label are marked."""
-    label, rest = line.split(":** ", 1) if is_labelled else ("", line)
-    parts = re.split(r"(`[^`]*`)", rest)
-    told = [part if part.startswith("`") else re.sub(r"[*|]|(?<=\w)_(?=\W|$)", r"\\\g<0>", part) for part in parts]
-    return (f"{label}:** " if is_labelled else "") + "".join(told)
 
 
 def with_notebooks_as_pages(app: Any, name: str, source: list[str]) -> None:
@@ -72,4 +65,4 @@ def with_notebooks_as_pages(app: Any, name: str, source: list[str]) -> None:
 def setup(app: Any) -> None:
     """Called by Sphinx."""
     app.connect("source-read", with_notebooks_as_pages)
-    app.connect("autodoc-process-docstring", as_restructured_text)
+    app.connect("autodoc-process-docstring", as_restructured_text, priority=400)  # before napoleon's

@@ -25,12 +25,22 @@ Decay = Annotated[float, Field(ge=0.0, lt=1.0)]
 
 
 def from_task(number: int) -> None:
-    """Does nothing. Method files of earlier versions, copies in run folders among them, mark settings with it."""
+    """Does nothing.
+
+    Method files of earlier versions, copies in run folders among them, mark settings with it.
+
+    Args:
+        number: Not read.
+    """
 
 
 @dataclass_transform(frozen_default=True, kw_only_default=True)
 def config(cls: type[T]) -> type[T]:
-    """Make a frozen, keyword-only dataclass whose every construction checks types, ranges and names."""
+    """Make a frozen, keyword-only dataclass whose every construction checks types, ranges and names.
+
+    Args:
+        cls: A class with annotated fields.
+    """
     return pydantic_dataclass(frozen=True, kw_only=True, config=ConfigDict(extra="forbid", allow_inf_nan=False))(cls)  # type: ignore[return-value]
 
 
@@ -132,12 +142,20 @@ class Recipe:
 
 
 def names_of(cls: type) -> list[str]:
-    """Names of a dataclass's fields."""
+    """Names of a dataclass's fields.
+
+    Args:
+        cls: The dataclass.
+    """
     return [f.name for f in fields(cls)]
 
 
 def defaults_of(cls: type) -> dict[str, Any]:
-    """The defaults of a config's fields as plain JSON values; a field without one is left out."""
+    """The defaults of a config's fields as plain JSON values; a field without one is left out.
+
+    Args:
+        cls: A class made by `config`.
+    """
     infos = cls.__pydantic_fields__.items()  # type: ignore[attr-defined]
     values = {n: i.get_default(call_default_factory=True) for n, i in infos if not i.is_required()}
     return json.loads(json.dumps(values))
@@ -147,6 +165,10 @@ def differing(values: Mapping[str, Any], cls: type) -> dict[str, Any]:
     """The plain values that differ from the defaults of their config.
 
     What is named by these alone keeps its name when the config gets a new field.
+
+    Args:
+        values: Setting -> plain value.
+        cls: A class made by `config`.
     """
     usual = defaults_of(cls)
     return {name: value for name, value in values.items() if name not in usual or value != usual[name]}
@@ -155,7 +177,13 @@ def differing(values: Mapping[str, Any], cls: type) -> dict[str, Any]:
 def build(cls: type[T], values: Mapping[str, Any], where: str) -> T:
     """Construct a config from plain values; every complaint of the check in one line.
 
-    Raises: UsageError naming each wrong key, its value and the condition it breaks.
+    Args:
+        cls: A class made by `config`.
+        values: Setting -> plain value.
+        where: Whose settings they are, for the message.
+
+    Raises:
+        UsageError: Names each wrong key, its value and the condition it breaks.
     """
     for name in values:
         if name not in names_of(cls):
@@ -177,8 +205,15 @@ def _complaint(place: tuple[int | str, ...], value: Any, message: str) -> str:
 def split_overrides(overrides: Mapping[str, Any], parts: Mapping[str, type]) -> dict[str, dict[str, Any]]:
     """Sort flat `name: value` overrides into the configs that own the names.
 
-    `parts` maps a label ("method bmu_moco") to its dataclass; the names of the parts must be disjoint.
-    Raises: UsageError with the nearest name for a key that no part has.
+    Args:
+        overrides: Setting -> value.
+        parts: Label ("method bmu_moco") -> dataclass; no two have a name in common.
+
+    Returns:
+        Label -> its settings.
+
+    Raises:
+        UsageError: No part has a key, with the nearest name.
     """
     by_part: dict[str, dict[str, Any]] = {label: {} for label in parts}
     for name, value in overrides.items():
@@ -191,10 +226,18 @@ def split_overrides(overrides: Mapping[str, Any], parts: Mapping[str, type]) -> 
 
 
 def plain(value: Any) -> dict[str, Any]:
-    """A config as nested plain JSON values."""
+    """A config as nested plain JSON values.
+
+    Args:
+        value: An instance of a dataclass.
+    """
     return json.loads(json.dumps(asdict(value)))
 
 
 def digest_of(value: Any) -> str:
-    """SHA-256 of a JSON value with sorted keys."""
+    """SHA-256 of a JSON value with sorted keys, in hexadecimal.
+
+    Args:
+        value: Made of plain JSON values, none nan.
+    """
     return hashlib.sha256(json.dumps(value, sort_keys=True, allow_nan=False).encode()).hexdigest()

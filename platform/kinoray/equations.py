@@ -21,10 +21,20 @@ def info_nce(q_BD: Tensor, key_BD: Tensor, queue_KD: Tensor, temperature: float)
 
         loss = sum_i  -log  exp(q_i.k_i/T) / (exp(q_i.k_i/T) + sum_j exp(q_i.n_j/T))
 
-    Shapes:  q_BD, key_BD (B, D); queue_KD (K, D); returns a scalar, summed over rows.
-    Ranges:  rows have unit norm; temperature > 0.
-    Gradient: to q_BD only when keys and queue are detached, as they are meant to be.
-    Source:  MoCo (arXiv 1911.05722), Eq. 1; BMU-MoCo, Eqs. 10-11.
+    Args:
+        q_BD: Queries (B, D), rows of unit norm.
+        key_BD: Their keys (B, D), rows of unit norm.
+        queue_KD: Other keys (K, D), rows of unit norm.
+        temperature: T > 0.
+
+    Returns:
+        A scalar, summed over rows.
+
+    Gradient:
+        To q_BD only when keys and queue are detached, as they are meant to be.
+
+    Source:
+        MoCo (arXiv 1911.05722), Eq. 1; BMU-MoCo, Eqs. 10-11.
     """
     return info_nce_families(q_BD, [key_BD], [queue_KD], temperature)
 
@@ -38,8 +48,17 @@ def info_nce_families(
 
     It is not the sum of several InfoNCE losses; it equals one of them when all families are identical.
 
-    Shapes:  as in `info_nce`, a key and a queue per family; returns a scalar, summed over rows.
-    Source:  BMU-MoCo, Eqs. 16-17, with two families.
+    Args:
+        q_BD: Queries (B, D), rows of unit norm.
+        keys_BD: Of each family the queries' keys (B, D), rows of unit norm.
+        queues_KD: Of each family other keys (K, D), rows of unit norm.
+        temperature: T > 0.
+
+    Returns:
+        A scalar, summed over rows.
+
+    Source:
+        BMU-MoCo, Eqs. 16-17, with two families.
     """
     with full_precision(q_BD):
         precision = queues_KD[0].dtype
@@ -54,11 +73,20 @@ def in_batch_nce(q_BD: Tensor, key_BD: Tensor, keys_GD: Tensor, temperature: flo
 
         loss = sum_i  -log  exp(q_i.k_i/T) / sum_j exp(q_i.k_j/T)
 
-    Shapes:  q_BD, key_BD (B, D); keys_GD (G, D), the keys of all ranks (`batch.gather`); returns a scalar, summed over
-             rows.
-    Ranges:  rows have unit norm; temperature > 0.
-    Gradient: to queries and keys.
-    Source:  CLIP (arXiv 2103.00020), Fig. 3, one direction; NT-Xent without the other view's negatives.
+    Args:
+        q_BD: Queries (B, D), rows of unit norm.
+        key_BD: Their keys (B, D), rows of unit norm.
+        keys_GD: The keys of all ranks (G, D) (`batch.gather`).
+        temperature: T > 0.
+
+    Returns:
+        A scalar, summed over rows.
+
+    Gradient:
+        To queries and keys.
+
+    Source:
+        CLIP (arXiv 2103.00020), Fig. 3, one direction; NT-Xent without the other view's negatives.
     """
     with full_precision(q_BD):
         precision = torch.promote_types(keys_GD.dtype, torch.float32)
@@ -72,11 +100,22 @@ def nt_xent(z_BD: Tensor, other_BD: Tensor, all_GD: Tensor, all_other_GD: Tensor
 
         loss = sum_i  l(z_i, z'_i) + l(z'_i, z_i),    l(a, b) = -log  exp(a.b/T) / sum_{c not a} exp(a.c/T)
 
-    Shapes:  z_BD, other_BD (B, D), the two views; all_GD, all_other_GD (G, D), those of all ranks; own_B (B,) positions
-             of this rank's rows among them; returns a scalar, summed over rows. SimCLR's mean is over 2 G terms.
-    Ranges:  rows have unit norm; T > 0.
-    Gradient: to all.
-    Source:  SimCLR (arXiv 2002.05709), Eq. 1.
+    Args:
+        z_BD: The first views (B, D), rows of unit norm.
+        other_BD: The second views (B, D), rows of unit norm.
+        all_GD: The first views of all ranks (G, D).
+        all_other_GD: The second views of all ranks (G, D).
+        own_B: Positions of this rank's rows among those, (B,).
+        T: Temperature, > 0.
+
+    Returns:
+        A scalar, summed over rows; SimCLR's mean is over 2 G terms.
+
+    Gradient:
+        To all.
+
+    Source:
+        SimCLR (arXiv 2002.05709), Eq. 1.
     """
     with full_precision(z_BD):
         precision = torch.promote_types(z_BD.dtype, torch.float32)
@@ -95,8 +134,16 @@ def noise_contrast(positive_B: Tensor, negative_BK: Tensor, num_samples: int) ->
 
         loss = -sum_i [ log P_i / (P_i + K/N + e) + sum_k log (K/N) / (P_ik + K/N + e) ],   e = 1e-7
 
-    Shapes:  positive_B (B,), negative_BK (B, K): probabilities exp(v.f/T) / Z; returns a scalar, summed over rows.
-    Source:  InsDisc (arXiv 1805.01978), Eqs. 5-8; e is of its released code.
+    Args:
+        positive_B: Probabilities exp(v.f/T) / Z of the right samples, (B,).
+        negative_BK: Those of the drawn ones, (B, K).
+        num_samples: N.
+
+    Returns:
+        A scalar, summed over rows.
+
+    Source:
+        InsDisc (arXiv 1805.01978), Eqs. 5-8; e is of its released code.
     """
     noise = negative_BK.shape[1] / num_samples
     right_B = (positive_B / (positive_B + noise + 1e-7)).log()
@@ -105,7 +152,18 @@ def noise_contrast(positive_B: Tensor, negative_BK: Tensor, num_samples: int) ->
 
 
 def negative_cosine(prediction_BD: Tensor, target_BD: Tensor) -> Tensor:
-    """Minus the cosine of each prediction to a target that gets no gradient, summed over rows (SimSiam, Eq. 1)."""
+    """Minus the cosine of each prediction to a target that gets no gradient.
+
+    Args:
+        prediction_BD: Predictions (B, D), of any length.
+        target_BD: Targets (B, D), of any length.
+
+    Returns:
+        A scalar, summed over rows.
+
+    Source:
+        SimSiam (arXiv 2011.10566), Eq. 1.
+    """
     with full_precision(prediction_BD):
         return -F.cosine_similarity(prediction_BD.float(), target_BD.detach().float(), dim=1).sum()
 
@@ -124,10 +182,20 @@ def clip_contrast(batch: Gathers, video_BD: Tensor, text_BD: Tensor, scale: Tens
 
         text_to_video = mean_i  -log  exp(s t_i.v_i) / sum_j exp(s t_i.v_j),    video_to_text the other way round
 
-    Shapes:  both (B, D) in matching order; returns two scalars, each this rank's share of a mean over all ranks.
-    Ranges:  rows have unit norm; scale > 0, and may learn.
-    Gradient: to both, also where they are other ranks' negatives.
-    Source:  CLIP (arXiv 2103.00020), Fig. 3.
+    Args:
+        batch: Gathers the rows of all ranks.
+        video_BD: Videos (B, D), rows of unit norm.
+        text_BD: Their captions (B, D), rows of unit norm.
+        scale: s > 0; it may learn.
+
+    Returns:
+        Two scalars, each this rank's share of a mean over all ranks.
+
+    Gradient:
+        To both, also where they are other ranks' negatives.
+
+    Source:
+        CLIP (arXiv 2103.00020), Fig. 3.
     """
     videos_GD, texts_GD = batch.gather(video_BD), batch.gather(text_BD)
     text_to_video = in_batch_nce(scale * text_BD, video_BD, videos_GD, 1.0) / batch.global_size
@@ -140,10 +208,19 @@ def soft_cross_entropy(student_BC: Tensor, teacher_BC: Tensor) -> Tensor:
 
         loss = sum_i  - sum_c softmax(teacher_i)_c log softmax(student_i)_c
 
-    Shapes:  logits (B, C), each already divided by its temperature; returns a scalar, summed over rows.
-    Gradient: to the student only when the teacher is detached, as it is meant to be.
-    Source:  Hinton et al. (arXiv 1503.02531), without the factor T^2; LwF (arXiv 1606.09282), Eq. 3; Co2L (arXiv
-             2106.14413), Eq. 5.
+    Args:
+        student_BC: Logits (B, C), divided by their temperature.
+        teacher_BC: Logits (B, C), divided by their temperature.
+
+    Returns:
+        A scalar, summed over rows.
+
+    Gradient:
+        To the student only when the teacher is detached, as it is meant to be.
+
+    Source:
+        Hinton et al. (arXiv 1503.02531), without the factor T^2; LwF (arXiv 1606.09282), Eq. 3; Co2L (arXiv
+        2106.14413), Eq. 5.
     """
     with full_precision(student_BC):
         precision = torch.promote_types(student_BC.dtype, torch.float32)
@@ -152,7 +229,16 @@ def soft_cross_entropy(student_BC: Tensor, teacher_BC: Tensor) -> Tensor:
 
 
 def similarities(first_BD: Tensor, second_GD: Tensor, temperature: float) -> Tensor:
-    """Logits (B, G) of all pairs of rows: dot products over a temperature, in full precision."""
+    """Logits of all pairs of rows: dot products over a temperature, in full precision.
+
+    Args:
+        first_BD: Rows (B, D).
+        second_GD: Rows (G, D).
+        temperature: > 0.
+
+    Returns:
+        Logits (B, G).
+    """
     with full_precision(first_BD):
         precision = torch.promote_types(first_BD.dtype, torch.float32)
         return first_BD.to(precision) @ second_GD.to(precision).T / temperature
@@ -165,9 +251,21 @@ def scores_kept(
 
         s = x others^T / T,    sum_i CE(softmax(old s_i), s_i)  and the same of s^T
 
-    Shapes:  all (B, D), of this rank; returns two scalars, summed over this rank's rows, and columns.
-    Gradient: to now_BD alone when the others are detached, as they are meant to be.
-    Source:  ZSCL (arXiv 2303.06628), Eq. 2, in both directions as its code has it.
+    Args:
+        batch: Gathers the rows of all ranks.
+        now_BD: This rank's rows as they are now, (B, D).
+        old_BD: The same as they were, (B, D).
+        others_BD: What both are scored against, (B, D).
+        temperature: T > 0.
+
+    Returns:
+        Two scalars, summed over this rank's rows, and columns.
+
+    Gradient:
+        To now_BD alone when the others are detached, as they are meant to be.
+
+    Source:
+        ZSCL (arXiv 2303.06628), Eq. 2, in both directions as its code has it.
     """
     others_GD, now_GD, old_GD = batch.gather(others_BD), batch.gather(now_BD), batch.gather(old_BD)
     rows = soft_cross_entropy(*(similarities(x, others_GD, temperature) for x in (now_BD, old_BD)))
@@ -176,14 +274,28 @@ def scores_kept(
 
 
 def lifted(rows_NL: Tensor, random_LM: Tensor) -> Tensor:
-    """ReLU(x W_rand), (N, M) in double precision; the rows themselves where the random matrix has no columns."""
+    """ReLU(x W_rand) in double precision; the rows themselves where the random matrix has no columns.
+
+    Args:
+        rows_NL: x (N, L).
+        random_LM: W_rand (L, M), or (L, 0).
+
+    Returns:
+        Rows (N, M), or (N, L).
+    """
     return (rows_NL.double() @ random_LM).relu() if random_LM.shape[1] else rows_NL.double()
 
 
 def ridge_moments(rows_NL: Tensor, y_NC: Tensor, random_LM: Tensor) -> Tensor:
-    """[H^T H, H^T Y] side by side, (M, M + C), of lifted rows H, some at a time; those of parts add up to the whole's.
+    """The sums H^T H and H^T Y of lifted rows H, some at a time; those of parts add up to the whole's.
 
-    Shapes:  rows_NL (N, L), y_NC (N, C) what each is to give, random_LM (L, M), the last two in double precision.
+    Args:
+        rows_NL: Rows (N, L).
+        y_NC: What each is to give, (N, C), in double precision.
+        random_LM: As of `lifted`, (L, M), in double precision.
+
+    Returns:
+        [H^T H, H^T Y] side by side, (M, M + C).
     """
     width = random_LM.shape[1] or len(random_LM)
     total_MK = random_LM.new_zeros(width, width + y_NC.shape[1])
@@ -194,10 +306,19 @@ def ridge_moments(rows_NL: Tensor, y_NC: Tensor, random_LM: Tensor) -> Tensor:
 
 
 def ridge_weights(moments_MK: Tensor, ridge: float) -> Tensor:
-    """Ridge regression by its two sums: W = (H^T H + ridge I)^-1 H^T Y.
+    """Ridge regression by its two sums.
 
-    Shapes:  moments_MK is [H^T H, H^T Y], (M, M + C), of `ridge_moments`; [K, Y] gives the weights of a kernel's rows.
-    Source:  RanPAC (arXiv 2307.02251); RAIL (NeurIPS 2024), which updates the inverse instead, to the same weights.
+        W = (H^T H + ridge I)^-1 H^T Y
+
+    Args:
+        moments_MK: [H^T H, H^T Y], (M, M + C), of `ridge_moments`; [K, Y] gives the weights of a kernel's rows.
+        ridge: >= 0.
+
+    Returns:
+        Weights W (M, C).
+
+    Source:
+        RanPAC (arXiv 2307.02251); RAIL (NeurIPS 2024), which updates the inverse instead, to the same weights.
     """
     size = len(moments_MK)
     products_MM = moments_MK[:, :size] + ridge * torch.eye(size, dtype=moments_MK.dtype, device=moments_MK.device)
@@ -205,10 +326,15 @@ def ridge_weights(moments_MK: Tensor, ridge: float) -> Tensor:
 
 
 def classes_named(text_QD: Tensor, captions_TCD: Tensor, alike: float = 0.99) -> Tensor:
-    """Which class each text names: the one whose captions in some task are most like it, if at least so much (cosine),
-    (Q, C) bool.
+    """Which class each text names: the one whose captions in some task are most like it, if alike enough.
 
-    Shapes:  text_QD (Q, D); captions_TCD (T, C, D), the sum of a class's captions in a task in double precision, or 0.
+    Args:
+        text_QD: Texts (Q, D).
+        captions_TCD: The sum of each class's captions in each task (T, C, D), in double precision, or 0.
+        alike: Least cosine.
+
+    Returns:
+        Whether text q names class c, (Q, C) bool.
     """
     cosines_QN = unit(text_QD.double()) @ unit(captions_TCD).flatten(0, 1).T
     if not cosines_QN.shape[1]:
@@ -218,10 +344,21 @@ def classes_named(text_QD: Tensor, captions_TCD: Tensor, alike: float = 0.99) ->
 
 
 def full_precision(x: Tensor) -> torch.autocast:
-    """Leave mixed precision: similarities over a small temperature need the queue's own precision."""
+    """Leave mixed precision: similarities over a small temperature need the queue's own precision.
+
+    Args:
+        x: A tensor on the device of what is computed.
+    """
     return torch.autocast(x.device.type, enabled=False)
 
 
 def unit(x: Tensor) -> Tensor:
-    """Rows scaled to unit length, (..., D)."""
+    """Rows scaled to unit length.
+
+    Args:
+        x: Rows (..., D).
+
+    Returns:
+        Rows (..., D).
+    """
     return F.normalize(x, dim=-1)

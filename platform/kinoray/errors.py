@@ -83,7 +83,9 @@ class RayLost(RunFailed):
 class VideoError(KinorayError):
     """A video that cannot be used. It becomes a record, never a crash.
 
-    `stage` is "open", "decode" or "limits".
+    Args:
+        stage: Where it failed: "open", "decode" or "limits".
+        message: What is wrong, in one line.
     """
 
     def __init__(self, stage: str, message: str) -> None:
@@ -95,11 +97,23 @@ class VideoError(KinorayError):
 
 
 class MissingVideo(VideoError):
-    """A video whose file is not there."""
+    """A video whose file is not there.
+
+    Args:
+        stage: As of `VideoError`.
+        message: As of `VideoError`.
+    """
 
 
 def unknown(kind: str, name: str, known: Iterable[str], hint: str = "") -> UsageError:
-    """The error for a name that does not exist, with the nearest ones that do."""
+    """The error for a name that does not exist, with the nearest ones that do.
+
+    Args:
+        kind: What is named: "method", say.
+        name: The name as given.
+        known: The names there are.
+        hint: A sentence at the end.
+    """
     known = sorted(known)
     spelled = {other.lower(): other for other in known}
     near = [spelled[other] for other in difflib.get_close_matches(name.lower(), spelled, n=3, cutoff=0.5)]

@@ -79,20 +79,23 @@ class Needs:
 
 @dataclass
 class Rows:
-    """Samples on this rank's device.
-
-    Shapes: each view (B, T, 3, H, W), normalised float; text ids and mask (B, L); ids, labels, slots (B,) int64, label
-    -1 = none. text is None where the backbone reads no captions: its methods know, those of two towers need not ask.
-    """
+    """Samples on this rank's device."""
 
     views: tuple[Tensor, ...]
+    """Each (B, T, 3, H, W), normalised float."""
     plain: Tensor | None
+    """The same without augmentation, where `Needs.plain` asks for it."""
     text: Tokens
+    """Ids and mask (B, L). None where the backbone reads no captions: its methods know, those of two towers need not
+    ask."""
     ids: Tensor
+    """Sample ids (B,) int64: (task index << 40) | sample number."""
     labels: Tensor
+    """Class numbers (B,) int64, -1 = none."""
     slots: Tensor
     """Slot of the memory that a replayed row came from, or that a current row is kept in from this step on, -1 = not
-    kept. A pure function of the plan (`data.plan.step_slots`); payloads that belong to rows go by it (`rehearsal`)."""
+    kept; (B,) int64. A pure function of the plan (`data.plan.step_slots`); payloads that belong to rows go by it
+    (`rehearsal`)."""
 
     @property
     def tasks(self) -> Tensor:
@@ -165,7 +168,9 @@ class ParamGroup:
     """Parameters that train now, by name, at a multiple of the stream's learning rate."""
 
     params: dict[str, nn.Parameter]
+    """Name -> parameter."""
     rate: float = 1.0
+    """The multiple."""
     weight_decay: float | None = None
     """Of this group, >= 0; None is the recipe's."""
 
@@ -177,7 +182,9 @@ class StepInfo:
     step: int
     """Step just made, counted from 0 in the task."""
     last_of_epoch: bool
+    """Whether the next step begins another epoch."""
     learning_rate: float
+    """The stream's in this step, to be multiplied by each group's `rate`."""
     replay_size: int = 0
     """Replayed rows of the step over all ranks."""
     clip_scale: Tensor | float = 1.0
@@ -189,7 +196,9 @@ class TaskFacts:
     """What is known of a task before anything is learned. Joint training is one task, zero-shot has no steps."""
 
     index: int
+    """Counted from 0."""
     name: str
+    """As the stream names it."""
     num_tasks: int
     """Tasks that the run makes room for."""
     num_samples: int
@@ -227,13 +236,18 @@ class BaseMethod(nn.Module, ABC):
               | embed_*, probe_features, score
 
     State lives in parameters and buffers, so it is saved and a resumed run goes on with it; what stands in plain Python
-    attributes is lost at resume, but for what `__init__`, `grow` and `begin_task` make anew.
-    All verbs but `loss` and `after_step` find the method in eval mode and random numbers that depend on the run's seed,
-    the task and the verb alone; `loss` finds train mode and the step's, equal on all ranks but in dropout layers.
+    attributes is lost at resume, but for what `__init__`, `grow` and `begin_task` make anew. All verbs but `loss` and
+    `after_step` find the method in eval mode and random numbers that depend on the run's seed, the task and the verb
+    alone; `loss` finds train mode and the step's, equal on all ranks but in dropout layers.
 
     `Config` (made by `kinoray.config.config`) and, where a paper gives settings per data set, `RECIPES` (stream ->
     {setting: value}; "shapes-*" for all streams of such names, "protocol:NAME" for all that a protocol tests) stand
     beside the class in its file, or in the class itself.
+
+    Args:
+        config: The settings, an instance of `Config`.
+        backbone: The method's to keep and to change, of the class `backbones`.
+        num_tasks: How many tasks the run makes room for, >= 1.
     """
 
     Config: ClassVar[type]
@@ -269,16 +283,32 @@ class BaseMethod(nn.Module, ABC):
 
     @classmethod
     def needs(cls, config: Any) -> Needs:
-        """What the plan must deliver, asked before anything is built: a function of the config alone."""
+        """What the plan must deliver, asked before anything is built.
+
+        Args:
+            config: The settings; the answer depends on nothing else.
+        """
         return Needs()
 
     def grow(self, task: TaskFacts) -> None:
-        """Create the modules and buffers of a new task. Called before the task and again, for every task so far, at
-        resume, where what is stored is then loaded: shapes only, no data, nothing that depends on trained weights."""
+        """Create the modules and buffers of a new task.
+
+        Called before the task and again, for every task so far, at resume, where what is stored is then loaded: shapes
+        only, no data, nothing that depends on trained weights.
+
+        Args:
+            task: What is known of it.
+        """
 
     def begin_task(self, task: Task) -> None:
-        """Copy teachers and momentum encoders, freeze. Called once `grow` has been; at a resume inside the task it is
-        called again, and the tensors are loaded after it. It may pass over the task's data (`task.encode`)."""
+        """Copy teachers and momentum encoders, freeze.
+
+        Called once `grow` has been; at a resume inside the task it is called again, and the tensors are loaded after
+        it.
+
+        Args:
+            task: The task, whose data it may pass over (`task.encode`).
+        """
 
     @abstractmethod
     def param_groups(self) -> dict[str, ParamGroup]:
@@ -286,17 +316,37 @@ class BaseMethod(nn.Module, ABC):
 
     @abstractmethod
     def loss(self, batch: Batch) -> StepOutput:
-        """The step's objectives: sums over local rows divided by the global count. Gradients are on, precision is the
-        engine's; nothing of the state may change here (the statistics of BatchNorm aside)."""
+        """The step's objectives.
+
+        Gradients are on, precision is the engine's; nothing of the state may change here (the statistics of BatchNorm
+        aside).
+
+        Args:
+            batch: This rank's rows.
+
+        Returns:
+            Objectives, each a sum over local rows divided by the global count, and what goes with them.
+        """
 
     def after_step(self, carry: dict[str, Tensor], step: StepInfo) -> None:
-        """Pulls, averages, queues in the paper's order. Called after the optimizer's step, under no_grad, while the
-        gradients still stand; `carry` holds the rows of all ranks in plan order, detached."""
+        """Pulls, averages, queues in the paper's order.
+
+        Called after the optimizer's step, under no_grad, while the gradients still stand.
+
+        Args:
+            carry: What `loss` put there, of all ranks in plan order, detached.
+            step: The step just made.
+        """
 
     def end_task(self, task: Task) -> Sequence[int]:
-        """Consolidate, once the best weights by validation are back. It may pass over the task's data.
+        """Consolidate, once the best weights by validation are back.
 
-        Returns: the sample ids kept as exemplars (for `Replay(policy="exemplars")`); those of the first rank count."""
+        Args:
+            task: The task, whose data it may pass over (`task.encode`).
+
+        Returns:
+            The sample ids kept as exemplars (for `Replay(policy="exemplars")`); those of the first rank count.
+        """
         return ()
 
     @abstractmethod
@@ -305,33 +355,82 @@ class BaseMethod(nn.Module, ABC):
         otherwise, tested."""
 
     def embed_video(self, video: Tensor, task_index: int) -> Tensor:
-        """(B, T, 3, H, W) -> features (B, ...) that the gallery of this task stores. Under inference_mode."""
+        """Features of videos, which the gallery of a task stores; under inference_mode.
+
+        Args:
+            video: Normalised frames (B, T, 3, H, W).
+            task_index: The task, from 0.
+
+        Returns:
+            Features (B, ...).
+        """
         return self.encoder().embed_video(video)
 
     def probe_features(self, video: Tensor, task_index: int) -> Tensor:
-        """(B, T, 3, H, W) -> features (B, F) of this task's videos, which a probe or a nearest-neighbour classifier
-        sees: those of `encoder()`, unless each task has an encoder of its own. Under inference_mode."""
+        """Features of a task's videos, which a probe or a nearest-neighbour classifier sees; under inference_mode.
+
+        Those of `encoder()`, unless each task has an encoder of its own.
+
+        Args:
+            video: Normalised frames (B, T, 3, H, W).
+            task_index: The task, from 0.
+
+        Returns:
+            Features (B, F).
+        """
         return self.encoder().features(video)
 
     def embed_text(self, text: Tokens, task_index: int) -> Tensor:
-        """Tokens (B, L) -> query features (B, ...) for the gallery block of this task. Under inference_mode."""
+        """Query features for the gallery block of a task; under inference_mode.
+
+        Args:
+            text: Captions as tokens (B, L).
+            task_index: The task, from 0.
+
+        Returns:
+            Features (B, ...).
+        """
         towers = self.encoder()
         assert isinstance(towers, TwoTower), "retrieval by text was refused for other backbones"
         return towers.embed_text(text)
 
     def score(self, queries: Tensor, block: Tensor) -> Tensor:
-        """Similarity of queries (Q, ...) to a gallery block (V, ...): (Q, V). A dot product unless overridden; all on
-        this rank's device, under inference_mode, in float32."""
+        """Similarity of queries to a gallery block; a dot product unless overridden.
+
+        On this rank's device, under inference_mode, in float32.
+
+        Args:
+            queries: Features of Q queries, (Q, ...).
+            block: Features of V videos, (V, ...).
+
+        Returns:
+            Scores (Q, V); higher is nearer.
+        """
         return queries @ block.T
 
     def attention_maps(self, video: Tensor) -> dict[str, Tensor]:
-        """(B, T, 3, H, W) -> where the method looks, by the name of each attention: weights over the patches of every
-        frame, (B, T, rows, columns), >= 0. {}: it has none to show. Called for pictures alone, under inference_mode.
-        Unless overridden: where the last maps of a space-time network are strong."""
+        """Where the method looks; called for pictures alone, under inference_mode.
+
+        Unless overridden: where the last maps of a space-time network are strong.
+
+        Args:
+            video: Normalised frames (B, T, 3, H, W).
+
+        Returns:
+            By the name of each attention, weights over the patches of every frame, (B, T, rows, columns), >= 0. {}
+            where there is none to show.
+        """
         maps = self.encoder().trunk.last_maps(video)
         return {} if maps is None else {"activation": activation_attention(maps, video.shape[1])}
 
 
 def trainable(module: nn.Module, prefix: str, rate: float = 1.0, weight_decay: float | None = None) -> ParamGroup:
-    """A group of all of a module's parameters, named `prefix.name`."""
+    """A group of all of a module's parameters, named `prefix.name`.
+
+    Args:
+        module: The module.
+        prefix: Begins the names.
+        rate: Multiple of the stream's learning rate.
+        weight_decay: Of this group, >= 0; None: the recipe's.
+    """
     return ParamGroup({f"{prefix}.{name}": p for name, p in module.named_parameters()}, rate, weight_decay)

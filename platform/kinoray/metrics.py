@@ -22,9 +22,12 @@ Integers = NDArray[np.int64]
 class Ranks:
     """Where the right item of each query stands among all items: what every score is computed from.
 
-    Shapes: each (Q,). middle: 0-based mid-rank, 0 is best; ties: other items with the same score as the right one;
-    gallery: number of items, the right one included. best: (Q, K) positions of the items with the best scores, best
-    first, -1 where there are fewer than K items; None where nobody noted them. No score is computed from it.
+    Args:
+        middle: 0-based mid-rank of each query's right item, (Q,); 0 is best.
+        ties: Other items with the same score as the right one, (Q,).
+        gallery: Number of items, the right one included, (Q,).
+        best: Positions of the items with the best scores, best first, (Q, K), -1 where there are fewer than K items;
+            None where nobody noted them. No score is computed from it.
     """
 
     middle: Floats
@@ -36,12 +39,20 @@ class Ranks:
         return len(self.middle)
 
     def score(self, k: int) -> float:
-        """Percent of queries with the right item among the first k (`recall_at`)."""
+        """Percent of queries with the right item among the first k (`recall_at`).
+
+        Args:
+            k: >= 1.
+        """
         return recall_at(self.middle, k, self.ties)
 
     @classmethod
     def pooled(cls, parts: Sequence["Ranks"]) -> "Ranks":
-        """The queries of several tasks as one set, without their best items: those are of different galleries."""
+        """The queries of several tasks as one set, without their best items: those are of different galleries.
+
+        Args:
+            parts: The ranks of each task.
+        """
         columns = ([getattr(ranks, name) for ranks in parts] for name in ("middle", "ties", "gallery"))
         return cls(*(np.concatenate(column) for column in columns))
 
@@ -57,9 +68,15 @@ def ranks_of(scores_QV: ArrayLike, truth_Q: ArrayLike) -> Ranks:
 
     Equal scores must neither help (constant scores would give R@1 = 100) nor enter a query twice.
 
-    Shapes:  scores_QV (Q, V), higher is nearer; truth_Q (Q,) column of the right item.
-    Raises:  ValueError if a score is nan, or a truth is outside 0..V-1.
-    Source:  `R@K`, `MedR`, `MeanR` of the retrieval papers; ties are ours (the papers' codes disagree).
+    Args:
+        scores_QV: Scores (Q, V), higher is nearer.
+        truth_Q: Column of the right item, (Q,).
+
+    Raises:
+        ValueError: A score is nan, or a truth is outside 0..V-1.
+
+    Source:
+        `R@K`, `MedR`, `MeanR` of the retrieval papers; ties are ours (the papers' codes disagree).
     """
     scores, truth = np.asarray(scores_QV), np.asarray(truth_Q, dtype=np.int64)
     if scores.ndim != 2 or truth.shape != scores.shape[:1]:
@@ -82,7 +99,12 @@ def ranks_of(scores_QV: ArrayLike, truth_Q: ArrayLike) -> Ranks:
 def class_ranks(scores_QC: ArrayLike, labels_Q: ArrayLike) -> Ranks:
     """Rank of the right class among the scores (votes, logits) of all classes: top-k accuracy is the score at k.
 
-    Shapes and errors as of `ranks_of`, with a class per column.
+    Args:
+        scores_QC: Scores (Q, C), higher is better.
+        labels_Q: Column of the right class, (Q,).
+
+    Raises:
+        ValueError: As `ranks_of`.
     """
     return ranks_of(scores_QC, labels_Q)
 
@@ -94,7 +116,13 @@ def of_twins(own: Ranks, twin: Ranks, has_twin_Q: ArrayLike) -> tuple[Ranks, Ran
     two stands before the other, where equal scores are half a hit. Without a twin, the first is as it was, and the
     second is a tie.
 
-    Shapes: (Q,) each, in and out.
+    Args:
+        own: Ranks of the right items, (Q,).
+        twin: Ranks of their twins, (Q,).
+        has_twin_Q: Whether there is a twin, (Q,) bool.
+
+    Returns:
+        The ranks of the first and of the second question, (Q,) each.
     """
     has_twin = np.asarray(has_twin_Q, dtype=bool)
     equal = (own.middle == twin.middle) & has_twin
@@ -113,25 +141,45 @@ def recall_at(ranks: ArrayLike, k: int, ties: ArrayLike = 0) -> float:
     It is the expected number of hits when equal scores are put in random order: two equal scores at the top are half a
     hit at k = 1, and V equal ones a hit of k / V.
 
-    Shapes:  ranks (Q,), 0-based mid-ranks; ties (Q,) other items with the same score, or 0 where there are none.
+    Args:
+        ranks: 0-based mid-ranks (Q,).
+        k: >= 1.
+        ties: Other items with the same score (Q,), or 0 where there are none.
     """
     return 100.0 * float(np.mean(hits_at(_filled(ranks), k, ties)))
 
 
 def hits_at(ranks: ArrayLike, k: int, ties: ArrayLike = 0) -> Floats:
-    """What each query adds to `recall_at`, from 0 to 1, with shapes as there."""
+    """What each query adds to `recall_at`, from 0 to 1.
+
+    Args:
+        ranks: 0-based mid-ranks (Q,).
+        k: >= 1.
+        ties: Other items with the same score (Q,), or 0 where there are none.
+
+    Returns:
+        Hits (Q,).
+    """
     middle, ties = np.asarray(ranks, dtype=np.float64), np.asarray(ties, dtype=np.float64)
     better = middle - ties / 2
     return np.clip((k - better) / (ties + 1), 0.0, 1.0)
 
 
 def median_rank(ranks: ArrayLike) -> float:
-    """Median rank, counted from 1; x.5 is possible."""
+    """Median rank, counted from 1; x.5 is possible.
+
+    Args:
+        ranks: 0-based mid-ranks (Q,).
+    """
     return float(np.median(_filled(ranks))) + 1.0
 
 
 def mean_rank(ranks: ArrayLike) -> float:
-    """Mean rank, counted from 1."""
+    """Mean rank, counted from 1.
+
+    Args:
+        ranks: 0-based mid-ranks (Q,).
+    """
     return float(np.mean(_filled(ranks))) + 1.0
 
 
@@ -143,7 +191,17 @@ def _filled(ranks: ArrayLike) -> Floats:
 
 
 def as_matrix(values: ArrayLike | Sequence[Sequence[float | None]]) -> Floats:
-    """A square float array with nan for None. Shapes: (n, n)."""
+    """A square float array with nan for None.
+
+    Args:
+        values: Rows of a result matrix (n, n).
+
+    Returns:
+        The matrix (n, n).
+
+    Raises:
+        ValueError: It is not square.
+    """
     matrix = np.array(values, dtype=np.float64)
     if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1]:
         raise ValueError(f"A result matrix must be square, but got shape {matrix.shape}.")
@@ -151,7 +209,11 @@ def as_matrix(values: ArrayLike | Sequence[Sequence[float | None]]) -> Floats:
 
 
 def final_row(matrix: ArrayLike) -> Floats:
-    """Scores on the tasks seen so far after the last measured task; empty if nothing was measured."""
+    """Scores on the tasks seen so far after the last measured task; empty if nothing was measured.
+
+    Args:
+        matrix: A result matrix (n, n).
+    """
     scores = as_matrix(matrix)
     measured = np.flatnonzero(~np.isnan(scores).all(axis=1))
     if not measured.size:
@@ -160,29 +222,49 @@ def final_row(matrix: ArrayLike) -> Floats:
 
 
 def final_mean(matrix: ArrayLike) -> float | None:
-    """Overall score (final): mean over tasks after the last one. None if nothing was measured."""
+    """Overall score (final): mean over tasks after the last one; None if nothing was measured.
+
+    Args:
+        matrix: A result matrix (n, n).
+    """
     return _mean(final_row(matrix))
 
 
 def current_mean(matrix: ArrayLike) -> float | None:
-    """Overall score (current): mean over tasks of A[t][t], each right after its own training."""
+    """Overall score (current): mean over tasks of A[t][t], each right after its own training.
+
+    Args:
+        matrix: A result matrix A (n, n).
+    """
     return _mean(_diagonal(matrix))
 
 
 def forgetting_rates(matrix: ArrayLike) -> list[float | None]:
-    """FR of each task, in points: A[t][t] - A[n-1][t]. Lower is better; negative when later tasks helped."""
+    """FR of each task, in points: A[t][t] - A[n-1][t]. Lower is better; negative when later tasks helped.
+
+    Args:
+        matrix: A result matrix A (n, n).
+    """
     rates = _diagonal(matrix) - final_row(matrix)
     return [None if np.isnan(rate) else float(rate) for rate in rates]
 
 
 def overall_forgetting(matrix: ArrayLike) -> float | None:
-    """Overall FR: the SUM of the tasks' forgetting rates, in points (BMU-MoCo, Sec. 4.1)."""
+    """Overall FR: the SUM of the tasks' forgetting rates, in points (BMU-MoCo, Sec. 4.1).
+
+    Args:
+        matrix: A result matrix (n, n).
+    """
     mean = _mean(_diagonal(matrix) - final_row(matrix))
     return None if mean is None else mean * len(final_row(matrix))
 
 
 def harmonic_mean(matrix: ArrayLike) -> float | None:
-    """HM = 2ab / (a + b) of the overall scores a (current) and b (final); 0 where both are 0."""
+    """HM = 2ab / (a + b) of the overall scores a (current) and b (final); 0 where both are 0.
+
+    Args:
+        matrix: A result matrix (n, n).
+    """
     current, final = current_mean(matrix), final_mean(matrix)
     if current is None or final is None:
         return None
@@ -190,7 +272,11 @@ def harmonic_mean(matrix: ArrayLike) -> float | None:
 
 
 def backward_forgetting(matrix: ArrayLike) -> float | None:
-    """BWF: mean over all tasks but the last of A[t][t] - A[n-1][t], in points (FrameFusionMoE). None for one task."""
+    """BWF: mean over all tasks but the last of A[t][t] - A[n-1][t], in points (FrameFusionMoE). None for one task.
+
+    Args:
+        matrix: A result matrix A (n, n).
+    """
     return _mean((_diagonal(matrix) - final_row(matrix))[:-1])
 
 
@@ -200,13 +286,20 @@ def transfer(matrix: ArrayLike) -> float | None:
         mean_{t > 0} mean_{i < t} A[i][t]
 
     Tasks weigh alike, their cells do not; what was measured before any training is no row.
+
+    Args:
+        matrix: A result matrix A (n, n).
     """
     scores = _so_far(matrix)
     return _mean(np.array([scores[:task, task].mean() for task in range(1, len(scores))]))
 
 
 def average(matrix: ArrayLike) -> float | None:
-    """Average: mean over all rows and tasks (ZSCL). None where a cell was not measured."""
+    """Average: mean over all rows and tasks (ZSCL). None where a cell was not measured.
+
+    Args:
+        matrix: A result matrix (n, n).
+    """
     return _mean(_so_far(matrix).ravel())
 
 

@@ -21,10 +21,14 @@ def joined(batch: Batch) -> Batch:
 
     Its sizes and its `gather` are those of the union: the current rows of all ranks in plan order, then the replayed
     ones, so that losses, queues and payloads do not depend on the number of ranks. Give `gather` on with the output,
-    `StepOutput(..., gather=batch.gather)`, where `carry` holds joined rows. A batch without replayed rows comes back as
-    it is. `plain` is there where both have it.
-    Batch normalisation sees the same union on any number of ranks, in the same groups (`backbones.norm`).
-    Raises: RunFailed where replayed rows come with another number of views (`Replay.views`) than the current ones.
+    `StepOutput(..., gather=batch.gather)`, where `carry` holds joined rows. `plain` is there where both have it. Batch
+    normalisation sees the same union on any number of ranks, in the same groups (`backbones.norm`).
+
+    Args:
+        batch: The step's batch; without replayed rows it comes back as it is.
+
+    Raises:
+        RunFailed: Replayed rows come with another number of views (`Replay.views`) than the current ones.
     """
     again = batch.replay
     if again is None:
@@ -88,13 +92,16 @@ class Payloads(nn.Module):
     A payload carries the id of the sample that it was made of: where a file is unreadable a substitute takes its place,
     which is another at replay than at writing, and after a later row took the slot the payload is that row's. Where
     validation goes back to the weights of an earlier step, payloads do not: they belong to memory's rows, which stay.
+
+    Args:
+        capacity: How many, all empty at first.
+        *shape: Of each, float32.
     """
 
     ids: Tensor
     values: Tensor
 
     def __init__(self, capacity: int, *shape: int) -> None:
-        """Room for `capacity` (C) float32 payloads of one shape, all empty."""
         super().__init__()
         self.register_buffer("ids", torch.full((capacity,), -1))
         self.register_buffer("values", torch.zeros(capacity, *shape))
@@ -103,9 +110,14 @@ class Payloads(nn.Module):
     def write(self, slots: Tensor, ids: Tensor, values: Tensor) -> None:
         """Keep the payloads of rows that are kept; call it with the rows of all ranks, in `after_step`.
 
-        Shapes: slots, ids (n,) as of `Rows`, values (n, *shape). Rows with slot -1 are passed over; the others must
-        have different slots, as the current rows of a step have.
-        Raises: RunFailed for a slot beyond the capacity.
+        Args:
+            slots: Slots (n,) as of `Rows`. Rows with slot -1 are passed over; the others must have different slots, as
+                the current rows of a step have.
+            ids: Sample ids (n,).
+            values: The payloads (n, *shape).
+
+        Raises:
+            RunFailed: There is no such slot.
         """
         if not len(slots):
             return
@@ -124,9 +136,16 @@ class Payloads(nn.Module):
         self.values[at] = values[row].to(self.values.dtype).where(any_kept, self.values[:1])
 
     def read(self, slots: Tensor, ids: Tensor) -> tuple[Tensor, Tensor]:
-        """Payloads (n, *shape) of rows, and which are theirs, (n,) bool; the others are zeros.
+        """Payloads of rows, and which are theirs; the others are zeros.
 
         Not theirs: slot -1, a slot never written, or one that was written for another sample.
+
+        Args:
+            slots: Slots (n,) as of `Rows`.
+            ids: Sample ids (n,).
+
+        Returns:
+            Payloads (n, *shape) and whether they are the rows' own, (n,) bool.
         """
         at = slots.clamp(min=0)
         valid = (slots >= 0) & (self.ids[at] == ids)
@@ -135,7 +154,11 @@ class Payloads(nn.Module):
 
 
 def payload_names(method: nn.Module) -> set[str]:
-    """Names in the state of a method's payloads."""
+    """Names in the state of a method's payloads.
+
+    Args:
+        method: The method.
+    """
     inside = {name: module for name, module in method.named_modules() if isinstance(module, Payloads)}
     return {f"{name}.{key}".lstrip(".") for name, module in inside.items() for key in module.state_dict()}
 
@@ -143,7 +166,10 @@ def payload_names(method: nn.Module) -> set[str]:
 def fill(payloads: Payloads, task: Task, fn: Callable[[Rows], Tensor]) -> None:
     """Write the payloads of memory's rows that have none, in `begin_task`: for memories that change between tasks.
 
-    fn: `Rows` -> values (n, *shape), under no gradient; it passes over all of the memory.
+    Args:
+        payloads: What is written to.
+        task: The task that begins; the function passes over all of the memory.
+        fn: `Rows` -> values (n, *shape), under no gradient.
     """
 
     def with_slots(rows: Rows) -> Tensor:
@@ -159,8 +185,14 @@ def fill(payloads: Payloads, task: Task, fn: Callable[[Rows], Tensor]) -> None:
 
 
 def some_of_each_class(task: Task, count: int) -> list[int]:
-    """Ids of `count` random samples of every class of a task, all of a class that has fewer; samples without a label
-    are a class of their own. Drawn from torch's global generator, on the CPU."""
+    """Ids of random samples of every class of a task; samples without a label are a class of their own.
+
+    Drawn from torch's global generator, on the CPU.
+
+    Args:
+        task: The task.
+        count: Samples of each class; all of a class that has fewer.
+    """
     labels = torch.from_numpy(task.labels)
     order = torch.randperm(len(labels))
     chosen = [order[labels[order] == label][:count] for label in labels.unique()]
@@ -168,9 +200,14 @@ def some_of_each_class(task: Task, count: int) -> list[int]:
 
 
 def labelled(task: Task, fn: Callable[[Rows], Tensor]) -> tuple[Tensor, Tensor]:
-    """Class numbers (N,) and features (N, F), in double precision on the CPU, of the training samples with a label.
+    """Classes and features of the training samples with a label, in double precision on the CPU.
 
-    fn: `Rows` of plain views -> features (n, F).
+    Args:
+        task: The task that is passed over.
+        fn: `Rows` of plain views -> features (n, F).
+
+    Returns:
+        Class numbers (N,) and features (N, F).
     """
     ids, features_NF = task.encode(fn)
     labels = torch.from_numpy(task.labels)[torch.from_numpy(ids) & ((1 << TASK_SHIFT) - 1)]
@@ -178,18 +215,36 @@ def labelled(task: Task, fn: Callable[[Rows], Tensor]) -> tuple[Tensor, Tensor]:
 
 
 def view_variance(views_NVD: Tensor) -> Tensor:
-    """How much the embeddings of a sample's views differ: their population variance, summed over D, (N,).
+    """How much the embeddings of a sample's views differ: their population variance, summed over D.
 
-    It is the mean squared distance to their mean (CCSL, Sec. 3.2, names no reduction)."""
+    It is the mean squared distance to their mean (CCSL, Sec. 3.2, names no reduction).
+
+    Args:
+        views_NVD: Embeddings of V views of N samples, (N, V, D).
+
+    Returns:
+        Variances (N,).
+    """
     return views_NVD.double().var(dim=1, correction=0).sum(dim=1)
 
 
 def steadiest_of_clusters(plain_ND: Tensor, views_NVD: Tensor, clusters: int, count: int) -> Tensor:
-    """Places (int64) of the `count` samples of each cluster whose views vary least, all of a cluster that has fewer.
+    """The samples of each cluster whose views vary least.
 
     Clusters are k-means' of the plain embeddings (scikit-learn, ten starts, seeded by torch's global generator); ties
     go to the first. Threads may round sums otherwise, so all ranks must take one rank's answer, as the engine does.
-    Source: CCSL, Sec. 3.2.
+
+    Args:
+        plain_ND: Embeddings of the plain views, (N, D).
+        views_NVD: Embeddings of V views, (N, V, D).
+        clusters: How many clusters.
+        count: Samples of each cluster; all of a cluster that has fewer.
+
+    Returns:
+        Places in N, int64.
+
+    Source:
+        CCSL, Sec. 3.2.
     """
     from sklearn.cluster import KMeans  # a second of import that few methods need
 

@@ -28,10 +28,18 @@ C = TypeVar("C")
 class Rule(BaseMethod):
     """Base of every rule: each verb passes to `self.learner`; a rule overrides those that its equations change.
 
-    `self.config` holds the settings of both. The learner is built first, so that it
-    begins with the weights that it has alone, and its state stands under `learner.`; what a rule needs beside it stands
-    in parameters and buffers of the rule. A rule that is switched off by its settings leaves the learner's state and
-    logged values as they are alone, bit for bit: it calls the learner's verb before it draws numbers of its own.
+    `self.config` holds the settings of both. The learner is built first, so that it begins with the weights that it has
+    alone, and its state stands under `learner.`; what a rule needs beside it stands in parameters and buffers of the
+    rule. A rule that is switched off by its settings leaves the learner's state and logged values as they are alone,
+    bit for bit: it calls the learner's verb before it draws numbers of its own.
+
+    A rule that grows calls the learner's `grow` first; `after_step` of the learner takes from `carry` what its own loss
+    put there.
+
+    Args:
+        config: The settings of both.
+        learner: The method that it wraps.
+        num_tasks: How many tasks the run makes room for, >= 1.
     """
 
     parts: ClassVar[tuple[type[BaseMethod], ...]] = ()
@@ -47,62 +55,68 @@ class Rule(BaseMethod):
 
     @classmethod
     def needs(cls, config: Any) -> Needs:
-        """What the rule asks of the plan beyond its learner: replay, more views, a plain view."""
+        """What the rule asks of the plan beyond its learner: replay, more views, a plain view.
+
+        Args:
+            config: The rule's settings.
+        """
         return Needs()
 
     def grow(self, task: TaskFacts) -> None:
-        """The learner's; a rule that grows, too, calls this first."""
         self.learner.grow(task)
 
     def begin_task(self, task: Task) -> None:
-        """The learner's."""
         self.learner.begin_task(task)
 
     def param_groups(self) -> dict[str, ParamGroup]:
-        """The learner's."""
         return self.learner.param_groups()
 
     def loss(self, batch: Batch) -> StepOutput:
-        """The learner's."""
         return self.learner.loss(batch)
 
     def after_step(self, carry: dict[str, Tensor], step: StepInfo) -> None:
-        """The learner's; it takes from `carry` what its own loss put there."""
         self.learner.after_step(carry, step)
 
     def end_task(self, task: Task) -> Sequence[int]:
-        """The learner's."""
         return self.learner.end_task(task)
 
     def encoder(self) -> Backbone:
-        """The learner's."""
         return self.learner.encoder()
 
     def embed_video(self, video: Tensor, task_index: int) -> Tensor:
-        """The learner's."""
         return self.learner.embed_video(video, task_index)
 
     def probe_features(self, video: Tensor, task_index: int) -> Tensor:
-        """The learner's."""
         return self.learner.probe_features(video, task_index)
 
     def embed_text(self, text: Tokens, task_index: int) -> Tensor:
-        """The learner's."""
         return self.learner.embed_text(text, task_index)
 
     def score(self, queries: Tensor, block: Tensor) -> Tensor:
-        """The learner's."""
         return self.learner.score(queries, block)
 
     def features(self, output: StepOutput, rows: Rows) -> dict[str, Tensor]:
-        """The learner's features of these rows, (B, D) with their graph: what its loss gave, or else encoded now."""
+        """The learner's features of some rows, with their graph: what its loss gave, or else encoded now.
+
+        Args:
+            output: What the learner's loss gave back.
+            rows: The rows that it was of.
+
+        Returns:
+            Features (B, D) by name.
+        """
         return output.features or encoded(self.encoder(), rows)
 
     def with_term(self, output: StepOutput, name: str, term: Tensor) -> StepOutput:
-        """A learner's output with a term of the rule, a scalar, added to the objective and logged as `loss/{name}`.
+        """A learner's output with a term of the rule added to the objective and logged as `loss/{name}`.
 
         Where groups follow objectives of their own, it is added to those that hold parameters of `encoder()`: a
         generator that works against the encoder knows nothing of it. A group that rests in this step goes on resting.
+
+        Args:
+            output: What the learner's loss gave back.
+            name: Of the term.
+            term: A scalar, a sum over local rows divided by the global count.
         """
         objectives = output.objectives
         if isinstance(objectives, Tensor):
@@ -118,7 +132,12 @@ class Rule(BaseMethod):
         return replace(output, objectives=objectives, log=output.log | {f"loss/{name}": term})
 
     def scaled(self, output: StepOutput, weight: float) -> StepOutput:
-        """A learner's output with its objectives times a weight; a group that rests goes on resting."""
+        """A learner's output with its objectives times a weight; a group that rests goes on resting.
+
+        Args:
+            output: What the learner's loss gave back.
+            weight: The factor.
+        """
         objectives = output.objectives
         if isinstance(objectives, Tensor):
             return replace(output, objectives=weight * objectives)
@@ -127,7 +146,15 @@ class Rule(BaseMethod):
 
 
 def encoded(encoder: Backbone, rows: Rows) -> dict[str, Tensor]:
-    """Features (B, D) of rows by name: `video`, of the first view, and, where the encoder reads captions, `text`."""
+    """Features of rows by name: `video`, of the first view, and, where the encoder reads captions, `text`.
+
+    Args:
+        encoder: Gives the features.
+        rows: The rows, B of them.
+
+    Returns:
+        Features (B, D) by name.
+    """
     features = {"video": encoder.embed_video(rows.video)}
     return features | {"text": encoder.embed_text(rows.text)} if isinstance(encoder, TwoTower) else features
 
@@ -139,8 +166,14 @@ def compose(rule: type[Rule], learner: type[BaseMethod]) -> type[BaseMethod]:
     `RECIPES` and `RELEASED` are the learner's, then the rule's; `needs_labels`, `uses_num_tasks` and `per_block` hold
     if they hold for either; protocols are those that both suit, in the learner's order; backbones are the learner's;
     `needs` are joined.
-    Raises: UsageError where the first is no rule, the second is one, both name the same setting, no protocol suits
-    both, or the rule compares encoders and the learner has one for each task or block.
+
+    Args:
+        rule: The rule's class.
+        learner: The class of the method that it wraps.
+
+    Raises:
+        UsageError: The first is no rule, the second is one, both name the same setting, no protocol suits both, or the
+            rule compares encoders and the learner has one for each task or block.
     """
     label = f"{title(rule)}:{title(learner)}"
     if not issubclass(rule, Rule) or rule.parts:
@@ -195,7 +228,11 @@ def compose(rule: type[Rule], learner: type[BaseMethod]) -> type[BaseMethod]:
 
 
 def title(cls: type) -> str:
-    """What a method's class is called: a file's own `Method` by the name of its file."""
+    """What a method's class is called: a file's own `Method` by the name of its file.
+
+    Args:
+        cls: The class.
+    """
     return cls.__module__.rpartition(".")[2] if cls.__name__ == "Method" else cls.__name__
 
 

@@ -70,14 +70,35 @@ class Backbone(nn.Module, ABC):
 
     @abstractmethod
     def embed_video(self, frames_BTCHW: Tensor) -> Tensor:
-        """Normalised frames -> (B, D), in the space that a loss acts in."""
+        """Videos in the space that a loss acts in.
+
+        Args:
+            frames_BTCHW: Normalised frames (B, T, 3, H, W).
+
+        Returns:
+            Embeddings (B, D).
+        """
 
     def features(self, frames_BTCHW: Tensor) -> Tensor:
-        """Normalised frames -> (B, F): what a probe or a nearest-neighbour classifier sees."""
+        """What a probe or a nearest-neighbour classifier sees.
+
+        Args:
+            frames_BTCHW: Normalised frames (B, T, 3, H, W).
+
+        Returns:
+            Features (B, F).
+        """
         return self.embed_video(frames_BTCHW)
 
     def last_maps(self, frames_BTCHW: Tensor) -> Tensor | None:
-        """Normalised frames -> (B, C, t, h, w): what is averaged over times and places; None where nothing is."""
+        """What is averaged over times and places.
+
+        Args:
+            frames_BTCHW: Normalised frames (B, T, 3, H, W).
+
+        Returns:
+            Maps (B, C, t, h, w), or None where nothing is averaged.
+        """
         return None
 
     @property
@@ -107,18 +128,39 @@ class StagedBackbone(Backbone):
         them, so they are in its parameters already."""
 
     def pool(self, maps: Tensor) -> Tensor:
-        """Maps of the last stage (N, D, h, w) -> (N, D): the mean over places."""
+        """The mean over places.
+
+        Args:
+            maps: Of the last stage, (N, D, h, w).
+
+        Returns:
+            Rows (N, D).
+        """
         return maps.mean(dim=(2, 3))
 
     def stage_maps(self, pictures: Tensor) -> list[Tensor]:
-        """Normalised pictures (N, 3, H, W) -> the maps after each stage, (N, widths[i], h, w) each."""
+        """The maps after each stage.
+
+        Args:
+            pictures: Normalised, (N, 3, H, W).
+
+        Returns:
+            Maps (N, widths[i], h, w) of each stage i.
+        """
         maps = [pictures]
         for stage in self.stages:
             maps.append(stage(maps[-1]))
         return maps[1:]
 
     def embed_video(self, frames_BTCHW: Tensor) -> Tensor:
-        """(B, D), not of unit norm."""
+        """Videos in the space that a loss acts in, not of unit norm.
+
+        Args:
+            frames_BTCHW: Normalised frames (B, T, 3, H, W).
+
+        Returns:
+            Embeddings (B, D), the mean over frames.
+        """
         picture_ND = self.pool(self.stage_maps(frames_BTCHW.flatten(0, 1))[-1])
         return picture_ND.unflatten(0, frames_BTCHW.shape[:2]).mean(dim=1)
 
@@ -136,21 +178,48 @@ class TwoTower(Backbone):
 
     @abstractmethod
     def embed_text(self, tokens: Tokens) -> Tensor:
-        """Captions as tokens -> (B, D); padding changes nothing."""
+        """Captions in the space of the videos; padding changes nothing.
+
+        Args:
+            tokens: Ids and mask (B, L).
+
+        Returns:
+            Embeddings (B, D).
+        """
 
     def random_tokens(self, count: int, length: int) -> Tokens:
-        """Sentences (count, length + 2) of words drawn evenly from the vocabulary, between start and end token.
+        """Sentences of words drawn evenly from the vocabulary, between start and end token.
 
-        Drawn from torch's global generator, on the CPU."""
+        Drawn from torch's global generator, on the CPU.
+
+        Args:
+            count: How many sentences.
+            length: Words of each.
+
+        Returns:
+            Tokens (count, length + 2).
+        """
         raise NotImplementedError(f"{type(self).__name__} cannot sample sentences from its vocabulary.")
 
     @abstractmethod
     def tokenize(self, captions: list[str], max_tokens: int) -> tuple[np.ndarray, np.ndarray]:
-        """Ids int64 and mask bool, both (N, longest row, at most `max_tokens`)."""
+        """Captions as token ids.
+
+        Args:
+            captions: N captions.
+            max_tokens: Tokens that stay of a longer one.
+
+        Returns:
+            Ids int64 and mask bool, both (N, longest row, at most `max_tokens`).
+        """
 
 
 class TextTowers(TwoTower):
-    """Base for another way to embed videos around a pair of towers, which go on embedding the captions."""
+    """Base for another way to embed videos around a pair of towers, which go on embedding the captions.
+
+    Args:
+        towers: The pair; dim and normalisation are theirs.
+    """
 
     def __init__(self, towers: TwoTower) -> None:
         super().__init__()
@@ -158,15 +227,12 @@ class TextTowers(TwoTower):
         self.dim, self.mean, self.std, self.multiple_px = towers.dim, towers.mean, towers.std, towers.multiple_px
 
     def embed_text(self, tokens: Tokens) -> Tensor:
-        """The towers'."""
         return self.towers.embed_text(tokens)
 
     def random_tokens(self, count: int, length: int) -> Tokens:
-        """The towers'."""
         return self.towers.random_tokens(count, length)
 
     def tokenize(self, captions: list[str], max_tokens: int) -> tuple[np.ndarray, np.ndarray]:
-        """The towers'."""
         return self.towers.tokenize(captions, max_tokens)
 
 
@@ -175,23 +241,56 @@ class FrameTowers(TwoTower):
 
     @abstractmethod
     def embed_frames(self, frames_BTCHW: Tensor) -> Tensor:
-        """Normalised frames -> (B, T, D), each by itself in the shared space, of any length."""
+        """Each frame by itself in the shared space, of any length.
+
+        Args:
+            frames_BTCHW: Normalised frames (B, T, 3, H, W).
+
+        Returns:
+            Embeddings (B, T, D).
+        """
 
     @abstractmethod
     def project_text(self, tokens: Tokens) -> Tensor:
-        """Captions as tokens -> (B, D) in the shared space, of any length; padding changes nothing."""
+        """Captions in the shared space, of any length; padding changes nothing.
+
+        Args:
+            tokens: Ids and mask (B, L).
+
+        Returns:
+            Embeddings (B, D).
+        """
 
     def embed_text(self, tokens: Tokens) -> Tensor:
-        """Captions as tokens -> unit vectors (B, D)."""
+        """Captions in the shared space; padding changes nothing.
+
+        Args:
+            tokens: Ids and mask (B, L).
+
+        Returns:
+            Unit vectors (B, D).
+        """
         return nn.functional.normalize(self.project_text(tokens), dim=-1)
 
     def embed_video(self, frames_BTCHW: Tensor) -> Tensor:
-        """Normalised frames -> unit vectors (B, D): the mean over frames."""
+        """Videos in the shared space: the mean over frames.
+
+        Args:
+            frames_BTCHW: Normalised frames (B, T, 3, H, W).
+
+        Returns:
+            Unit vectors (B, D).
+        """
         return nn.functional.normalize(self.embed_frames(frames_BTCHW).mean(dim=1), dim=-1)
 
 
 def save_state(module: nn.Module, file: Path) -> None:
-    """Write a module's state on the CPU as safetensors, each tensor by itself."""
+    """Write a module's state on the CPU as safetensors, each tensor by itself.
+
+    Args:
+        module: The module.
+        file: The file to write.
+    """
     save_file({name: value.detach().cpu().contiguous().clone() for name, value in module.state_dict().items()}, file)
     file.chmod(0o644)  # safetensors writes for the owner only
 
@@ -210,12 +309,26 @@ class WordTowers(FrameTowers):
 
     @abstractmethod
     def project_words(self, tokens: Tokens) -> Tensor:
-        """Captions as tokens -> (B, L, D), each token in the shared space, of any length; of padding anything."""
+        """Each token of captions in the shared space, of any length; of padding anything.
+
+        Args:
+            tokens: Ids and mask (B, L).
+
+        Returns:
+            Embeddings (B, L, D).
+        """
 
 
 def padded(rows: Sequence[list[int]], limit: int) -> tuple[np.ndarray, np.ndarray]:
-    """Token ids as arrays: ids int64 and mask bool, both (N, longest row, at most `limit`); a row that is cut keeps its
-    last token."""
+    """Token ids as arrays.
+
+    Args:
+        rows: N lists of ids.
+        limit: Ids that stay of a longer row, the last one among them.
+
+    Returns:
+        Ids int64 and mask bool, both (N, longest row, at most `limit`).
+    """
     cut = [row if len(row) <= limit else [*row[: limit - 1], row[-1]] for row in rows]
     ids = np.zeros((len(cut), max(map(len, cut), default=0)), dtype=np.int64)
     mask = np.zeros(ids.shape, dtype=bool)
@@ -226,7 +339,17 @@ def padded(rows: Sequence[list[int]], limit: int) -> tuple[np.ndarray, np.ndarra
 
 
 def drawn_between(ends: list[int], vocabulary: int, count: int, length: int) -> Tokens:
-    """Token ids drawn evenly from 1 to the vocabulary's last, between a start and an end token."""
+    """Token ids drawn evenly from 1 to the vocabulary's last, between a start and an end token.
+
+    Args:
+        ends: The start token and the end token.
+        vocabulary: How many ids there are, 0 for padding among them.
+        count: How many rows.
+        length: Ids drawn for each row.
+
+    Returns:
+        Tokens (count, length + 2).
+    """
     start, end = ends
     words = torch.randint(1, vocabulary, (count, length))
     ids = torch.cat([torch.full((count, 1), start), words, torch.full((count, 1), end)], dim=1)
@@ -235,12 +358,15 @@ def drawn_between(ends: list[int], vocabulary: int, count: int, length: int) -> 
 
 @torch.no_grad()
 def draw_anew(backbone: nn.Module, seed: int) -> None:
-    """Draw all weights anew, in place: what training, and pre-training, is measured against. The global random state is
-    left as it was.
+    """Draw all weights anew, in place: what training, and pre-training, is measured against.
 
     A module that says how it begins (`reset_parameters`) begins so, its running averages too. The entries of any other
     parameter, such as position embeddings, are shuffled: their size stays, what they have learned goes; a single number
-    (a temperature) stays. What is frozen stays frozen.
+    (a temperature) stays. What is frozen stays frozen. The global random state is left as it was.
+
+    Args:
+        backbone: The module.
+        seed: Of the random numbers.
     """
     begun: set[int] = set()
     with torch.random.fork_rng(devices=[]):

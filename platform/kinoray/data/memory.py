@@ -34,8 +34,11 @@ class Replay:
     """Which rows of earlier steps come back, and how many a step.
 
     `ring`: each task owns capacity // num_tasks slots and overwrites them in a circle.
+
     `reservoir`: algorithm R, each row ever written is kept with equal probability.
+
     `class_balanced`: an equal random share of the capacity for each class of the earlier tasks.
+
     `exemplars`: what the method chose at the ends of the earlier tasks.
     """
 

@@ -18,7 +18,16 @@ class Probe:
 
 @dataclass(frozen=True)
 class Clip:
-    """What the decoder needs of one clip: an absolute path and, for a span, seconds since the stream's start."""
+    """What the decoder needs of one clip.
+
+    Args:
+        id: The clip's id in its manifest.
+        path: The file's absolute path.
+        start: Of a span, seconds since the stream's start.
+        end: Of a span, seconds since the stream's start.
+        item: Of a file that holds an array of items: which one, from 0.
+        probe: What probing the file gave; None: not known.
+    """
 
     id: str
     path: str

@@ -54,13 +54,18 @@ QUERIES = "queries"
 
 
 class FeatureStore:
-    """The blocks that a checkpoint names, in the order of their tasks."""
+    """The blocks that a checkpoint names, in the order of their tasks.
+
+    Args:
+        folder: The run's feature files.
+        tasks: Names of its tasks.
+        facts: Of each "split/task".
+
+    Raises:
+        CheckpointCorrupt: A file is missing or another one.
+    """
 
     def __init__(self, folder: Path, tasks: Sequence[str], facts: Mapping[str, Fact]) -> None:
-        """folder: the run's feature files. tasks: names of its tasks. facts: of each "split/task".
-
-        Raises: CheckpointCorrupt for a file that is missing or another one.
-        """
         self.tasks = tuple(tasks)
         places = sorted((int(task), split) for split, task in (name.split("/") for name in facts))
         self._blocks = {(split, task): read_features(folder, facts[f"{split}/{task}"]) for task, split in places}
@@ -82,12 +87,24 @@ class FeatureStore:
         ]
 
     def queries(self, task: int = 0) -> list[Block]:
-        """Features of a task's test queries as each model had them, in the order of models; [] where none are kept."""
+        """Features of a task's test queries as each model had them, in the order of models; [] where none are kept.
+
+        Args:
+            task: Index, from 0.
+        """
         blocks = [b for b in self._blocks.values() if b.split.startswith(QUERIES) and b.task == task]
         return sorted(blocks, key=lambda block: block.after_task)
 
     def block(self, task: int, split: str = "test") -> Block:
-        """One block with its features. Raises: UsageError where there is none."""
+        """One block with its features.
+
+        Args:
+            task: Index, from 0.
+            split: "test", or another that is stored.
+
+        Raises:
+            UsageError: There is none.
+        """
         if (split, task) not in self._blocks:
             raise self._missing(split, task)
         return self._blocks[split, task]
@@ -96,7 +113,14 @@ class FeatureStore:
         """The k nearest clips of each query among all tasks' clips of a split; fewer where there are fewer.
 
         Exact; of equal scores the clip of the earlier task, then the earlier clip, comes first.
-        Raises: UsageError where the split has no features, or the queries do not suit them.
+
+        Args:
+            queries: Features (Q, D), or the same queries as each task's block wants them, by task index.
+            k: How many clips, >= 1.
+            split: "test", or another that is stored.
+
+        Raises:
+            UsageError: The split has no features, or the queries do not suit them.
         """
         if k < 1:
             raise UsageError(f"`k` must be 1 or more, but got {k}.")
@@ -112,9 +136,16 @@ class FeatureStore:
         return Hits(neighbours.scores.numpy(), np.array([b.task for b in blocks])[which], ids)
 
     def ranks(self, queries: Queries, tasks: Sequence[int], ids: Sequence[str], split: str = "test") -> Ranks:
-        """Exact mid-rank of each query's own clip, given by task and id, among all tasks' clips of a split.
+        """Exact mid-rank of each query's own clip among all tasks' clips of a split.
 
-        Raises: UsageError for a clip that is not there, and as `search`.
+        Args:
+            queries: As of `search`.
+            tasks: Task index of each query's own clip, Q of them.
+            ids: Id of each query's own clip, Q of them.
+            split: As of `search`.
+
+        Raises:
+            UsageError: A clip is not there, and as `search`.
         """
         blocks = self._of_split(split)
         of_blocks = self._checked(queries, blocks)
@@ -132,9 +163,19 @@ class FeatureStore:
         return exact_ranks(of_blocks, [b.features for b in blocks], np.array(truth, dtype=np.int64), norms)
 
     def rows(self, split: str, start: int, count: int, before_task: int) -> Tensor:
-        """Rows (start + 0 .. count - 1) modulo N of the N stored clips of the tasks before one: (count, ...).
+        """Some of the N stored clips of earlier tasks, in order and again from the first.
 
-        Raises: UsageError where nothing is stored of them.
+        Args:
+            split: "test", or another that is stored.
+            start: First row, >= 0, modulo N.
+            count: How many rows.
+            before_task: Clips of tasks with a smaller index.
+
+        Returns:
+            Features (count, ...).
+
+        Raises:
+            UsageError: Nothing is stored of them.
         """
         blocks = [b for b in self._of_split(split) if b.task < before_task]
         total = sum(len(b.features) for b in blocks)

@@ -106,22 +106,38 @@ class BaseProtocol(ABC):
         return {name: better for name, better in self.metrics.items() if not name.startswith(OF_RANKS)}
 
     def task_columns(self, score: str) -> tuple[str, ...]:
-        """Columns of a table under each task, for the score asked for."""
+        """Columns of a table under each task.
+
+        Args:
+            score: The score asked for.
+        """
         return (score, "FR")
 
     def overall_columns(self, score: str) -> tuple[str, ...]:
-        """Columns of a table under "Overall", for the score asked for."""
+        """Columns of a table under "Overall".
+
+        Args:
+            score: The score asked for.
+        """
         return (score, "FR", "HM")
 
     def galleries(self, clips: Sequence[int]) -> list[int]:
         """How many clips each task's queries are ranked among at the end; [] where classes are ranked.
 
-        clips: test clips of each task.
+        Args:
+            clips: Number of test clips of each task.
         """
         return list(clips)
 
     def score_named(self, text: str) -> str:
-        """A score by its name, in any case and without `@`: "r5" is "R@5". Raises: UsageError for an unknown one."""
+        """A score by its name.
+
+        Args:
+            text: The name, in any case and without `@`: "r5" is "R@5".
+
+        Raises:
+            UsageError: There is no such score.
+        """
         known = {_bare(name): name for name in self.scores}
         if _bare(text) not in known:
             names = list(known)
@@ -130,10 +146,15 @@ class BaseProtocol(ABC):
         return known[_bare(text)]
 
     def stages(self, tasks: int, joint: bool = False, zero_shot: bool = False, held_out: int = 0) -> tuple[Stage, ...]:
-        """What is learned and tested, in order. Joint training and zero-shot fill the last row only; zero-shot all rows
-        where the others do, too.
+        """What is learned and tested, in order.
 
-        held_out: sets that are tested like tasks and stand behind them, where the protocol looks ahead.
+        Joint training and zero-shot fill the last row only; zero-shot all rows where the others do, too.
+
+        Args:
+            tasks: How many.
+            joint: All tasks are learned at once.
+            zero_shot: Nothing is learned.
+            held_out: Sets that are tested like tasks and stand behind them, where the protocol looks ahead.
         """
         all_tasks = tuple(range(tasks))
         tested = tuple(range(tasks + held_out))
@@ -146,18 +167,38 @@ class BaseProtocol(ABC):
 
     @abstractmethod
     def validate(self, tester: "Tester", task: int) -> Ranks:
-        """Ranks on the validation split of the task being trained; they choose its weights. None keeps the last."""
+        """Ranks on the validation split of the task being trained; they choose its weights.
+
+        Args:
+            tester: Embeds and ranks with the method as it is.
+            task: Index of the task, from 0.
+
+        Returns:
+            The ranks; of None the last weights are kept.
+        """
 
     @abstractmethod
     def test(self, tester: "Tester", stage: Stage, split: str) -> dict[str, dict[int, Ranks]]:
-        """Reading -> task -> ranks of every query of a split ("test" or "validation") of a stage's tasks."""
+        """Ranks of every query of a stage's tasks.
+
+        Args:
+            tester: Embeds and ranks with the method as it is.
+            stage: What was learned, and which tasks are tested.
+            split: "test" or "validation".
+
+        Returns:
+            Reading -> task index -> ranks.
+        """
 
     def summarise(
         self, matrices: Matrices, queries: Sequence[int] = (), final: Sequence[Ranks] = ()
     ) -> dict[str, float | None]:
         """All metrics of a run; None where one has no meaning.
 
-        matrices, queries: as of `metrics_of`. final: ranks of each task's queries after the last training.
+        Args:
+            matrices: As of `metrics_of`.
+            queries: As of `metrics_of`.
+            final: Ranks of each task's queries after the last training.
         """
         from_ranks = _rank_metrics(final)
         if self.pooled:
@@ -168,12 +209,15 @@ class BaseProtocol(ABC):
     def metrics_of(
         self, matrices: Matrices, queries: Sequence[int] = (), score: str | None = None, tasks: int | None = None
     ) -> dict[str, float | None]:
-        """The metrics that follow from result matrices by name (`matrix_names`): `objectives`.
-
-        queries: number of each task's queries, where overall scores are pooled. score: the one that FR, HM, BWF, the
-        current mean, Transfer, Average and Last are of. tasks: as things stood after so many tasks.
+        """The metrics that follow from result matrices: `objectives`.
 
             overall score = mean over tasks, or, where pooled, sum_t n_t A[last][t] / sum_t n_t of n_t queries
+
+        Args:
+            matrices: Result matrices by name (`matrix_names`), each (n, n) for n tasks, in percent.
+            queries: Number of each task's queries, where overall scores are pooled.
+            score: The one that FR, HM, BWF, the current mean, Transfer, Average and Last are of; None: the main one.
+            tasks: As things stood after so many tasks; None: all.
         """
         cut = {name: _first_rows(rows, tasks) for name, rows in matrices.items()}
         score = score or self.score
@@ -210,7 +254,11 @@ def protocol_names() -> list[str]:
 def load_protocol(name: str) -> BaseProtocol:
     """A protocol by name; it holds facts alone, so there is one of each.
 
-    Raises: UsageError for an unknown name, with the nearest ones; for a user's own that does not run.
+    Args:
+        name: A name, or the path of a custom protocol's file.
+
+    Raises:
+        UsageError: The name is unknown, with the nearest ones, or a custom protocol does not run.
     """
     return _own_protocol(name.source) if isinstance(name, OwnName) else _load(name)
 
@@ -270,7 +318,14 @@ class Facts:
 
 
 def facts_of(protocol: BaseProtocol) -> Facts:
-    """What a record says of a user's own protocol. Raises: UsageError where the facts do not go together."""
+    """What a record says of a custom protocol.
+
+    Args:
+        protocol: The protocol.
+
+    Raises:
+        UsageError: The facts do not go together.
+    """
     by_score = {name: {s: getattr(protocol, name)(s) for s in protocol.scores} for name in COLUMNS}
     formulas = [getattr(type(protocol), name) is getattr(BaseProtocol, name) for name in ("metrics_of", "summarise")]
     made = by_score | {"ranks_clips": bool(protocol.galleries([1])), "own_metrics": not all(formulas)}
@@ -284,7 +339,12 @@ FACTS = "scores", "like", "about", "headlines", "objective", "reads_text", "read
 
 
 class RecordedProtocol(BaseProtocol):
-    """A user's own protocol as a record has it. It tests nothing, and computes no metric that its code computes."""
+    """A custom protocol as a record has it. It tests nothing, and computes no metric that its code computes.
+
+    Args:
+        name: The protocol's name in the record.
+        facts: What the record says of it.
+    """
 
     def __init__(self, name: str, facts: Facts) -> None:
         self.name, self.facts = name, facts
@@ -318,9 +378,13 @@ class RecordedProtocol(BaseProtocol):
 
 
 def recorded_protocol(record: Mapping[str, Any]) -> BaseProtocol:
-    """The protocol that a run.json, a sweep.json or what becomes one names; no recorded code is run.
+    """The protocol that a record names; no recorded code is run.
 
-    Raises: UsageError for an unknown name, or facts that are none.
+    Args:
+        record: A run.json, a sweep.json or what becomes one.
+
+    Raises:
+        UsageError: The name is unknown, or the facts are none.
     """
     name, source = record["protocol"], record.get("protocol_source")
     if source is None or isinstance(name, OwnName):
@@ -329,7 +393,12 @@ def recorded_protocol(record: Mapping[str, Any]) -> BaseProtocol:
 
 
 def matrix_name(reading: str, score: str) -> str:
-    """What the result matrix of a score in a reading is called."""
+    """What the result matrix of a score in a reading is called.
+
+    Args:
+        reading: One of `readings`; "": the main one.
+        score: A score of the protocol.
+    """
     return f"{reading}/{score}" if reading else score
 
 

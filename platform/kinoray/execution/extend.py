@@ -63,11 +63,23 @@ def extend(
 ) -> Result | Results:
     """Let a finished run, or all seeds of one, learn one more task; the same call resumes, or returns the result.
 
-    run_folder: a run or seed folder. task: a task file (.yaml), "STREAM/TASK", or a name and manifest. stream, method:
-    needed only where the run's folder does not hold them: a stream made by a program whose manifests are gone, a class
-    of a notebook. The method's recorded code is executed. num_workers: by default as before. runs: where the new run
-    goes; by default beside the old one. log: as of `run`.
-    Raises: UsageError where the run is not finished, its data changed, or it made no room for another task.
+    The method's recorded code is executed.
+
+    Args:
+        run_folder: A run or seed folder.
+        task: A task file (.yaml), "STREAM/TASK", or a name and manifest.
+        stream: Needed only where the run's folder does not hold it, as of a program whose manifests are gone.
+        method: Needed only where the run's folder does not hold it, as a class of a notebook.
+        num_workers: Training processes; 0 trains in this one. Default: as the run before.
+        runs: Where the new run goes; by default beside the old one.
+        quiet: Whether no progress is shown.
+        log: As of `run`.
+
+    Returns:
+        As of `run`.
+
+    Raises:
+        UsageError: The run is not finished, its data changed, or it made no room for another task.
     """
     old_runs = [run_folder] if isinstance(run_folder, Result) else load_all(run_folder)
     new = task if isinstance(task, TaskData) else read_task(task)

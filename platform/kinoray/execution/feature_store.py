@@ -66,11 +66,16 @@ class LiveFeatureStore:
 
 
 def feature_store(run: str | Path | Result) -> "FeatureStore | LiveFeatureStore":
-    """The video feature store of a run, by folder, by name or as a `Result`: what is committed so far, to search in.
+    """The video feature store of a run: what is committed so far, to search in.
 
     A run in progress in the Ray that this program is connected to is asked through its actor, and answers with every
     block from its commit on; else the run's files are read, as they are now.
-    Raises: UsageError for a run of several seeds, or one that has committed no features.
+
+    Args:
+        run: Folder, name or `Result`, of one seed.
+
+    Raises:
+        UsageError: The run has several seeds, or has committed no features.
     """
     return live_or_committed(one_seed(run))
 

@@ -76,7 +76,7 @@ def committed_weights(checkpoints: Path) -> "tuple[Version, Arrays] | None":
 
 
 def momentum_weights(run: "str | Path | Result", newer_than: Version = ()) -> "tuple[Version, Arrays] | None":
-    """Newest cross-task weights of a run: (version, {name: read-only array}), or None where nothing is newer.
+    """Newest cross-task weights of a run.
 
     A run in progress in the Ray that this program is connected to is asked through its actor; else its newest commit is
     read.
@@ -84,6 +84,10 @@ def momentum_weights(run: "str | Path | Result", newer_than: Version = ()) -> "t
     Args:
         run: Folder, name, `kinoray.load` of it, or "RUN/seed-N" of one in progress.
         newer_than: The version that is known already.
+
+    Returns:
+        The version and {name: read-only array}, or None where nothing is newer.
+
     Raises:
         UsageError: There is no such run, or it has several seeds.
         KinorayError: Runs of this name in several folders are in progress.

@@ -44,6 +44,14 @@ class OpenedMethod(nn.Module):
 
     It gives the features that the run's own tests compute; of most methods they are unit vectors. `encode_*` record no
     gradients; what is to be trained on is `method`, a `BaseMethod`, or its towers, `method.encoder()`.
+
+    Args:
+        run: The run's result.
+        method: The method with its weights.
+        spec: What the run's processes were started with.
+        feed: What reads the run's clips and captions.
+        learned: Names of the tasks that the weights were last tested on.
+        stored: The feature files that the commit names.
     """
 
     method: BaseMethod
@@ -57,7 +65,6 @@ class OpenedMethod(nn.Module):
         learned: tuple[str, ...],
         stored: Mapping[str, Fact],
     ) -> None:
-        """learned: the tasks that the weights were last tested on. stored: the feature files that the commit names."""
         super().__init__()
         self.run, self.method, self.spec, self.reader = run, method, spec, reader
         self.learned, self.stored = learned, stored
@@ -69,13 +76,25 @@ class OpenedMethod(nn.Module):
         return next(self.method.parameters()).device
 
     def seen_as(self, task: int) -> int:
-        """The task index under which the method embeds a task of the stream: 0 for all in joint and zero-shot runs."""
+        """The task index under which the method embeds a task of the stream: 0 for all in joint and zero-shot runs.
+
+        Args:
+            task: Index in the stream, from 0.
+        """
         return self.spec.stages[-1].seen_as(task)
 
     def encode_text(self, texts: Sequence[str], task: int = 0) -> Tensor:
-        """Query features of some texts (Q, ...) for the gallery block of a task, on the CPU.
+        """Query features of some texts, on the CPU.
 
-        Raises: UsageError where the backbone reads no text.
+        Args:
+            texts: Q texts.
+            task: Index of the task whose gallery block is searched.
+
+        Returns:
+            Features (Q, ...).
+
+        Raises:
+            UsageError: The backbone reads no text.
         """
         if not isinstance(self.reader.towers, TwoTower):
             raise UsageError(f"{label_of(self.run)} has the backbone {self.spec.run.backbone}, which reads no text.")
@@ -85,15 +104,29 @@ class OpenedMethod(nn.Module):
             return self.method.embed_text(tokens, self.seen_as(task)).float().cpu()
 
     def encode_video(self, video: Frames, task: int = 0) -> Tensor:
-        """Features of a video or picture (1, ...), as the gallery of a task stores them, on the CPU.
+        """Features of a video or picture, as the gallery of a task stores them, on the CPU.
 
-        Raises: VideoError; UsageError for an array of another shape or type.
+        Args:
+            video: A clip, a file, a picture of Pillow, or RGB uint8 (T, H, W, 3) or (H, W, 3).
+            task: Index of the task whose gallery it would be in.
+
+        Returns:
+            Features (1, ...).
+
+        Raises:
+            VideoError: The file cannot be used.
+            UsageError: The array has another shape or type.
         """
         with torch.inference_mode():
             return self.method.embed_video(self.view(self.frames_of(video)), self.seen_as(task)).float().cpu()
 
     def encode_image(self, image: Frames, task: int = 0) -> Tensor:
-        """The same of a picture, which is a video of one frame."""
+        """The same of a picture, which is a video of one frame.
+
+        Args:
+            image: As `video` of `encode_video`.
+            task: As of `encode_video`.
+        """
         return self.encode_video(image, task)
 
     def __repr__(self) -> str:
@@ -101,9 +134,17 @@ class OpenedMethod(nn.Module):
         return f"OpenedMethod({textwrap.shorten(words, 250, placeholder=' ...')})"
 
     def frames_of(self, video: Frames) -> np.ndarray:
-        """The frames that a test sees, uint8 (T, S, S, 3); files are read in another process, which a bad one may end.
+        """The frames that a test sees; files are read in another process, which a bad one may end.
 
-        Raises: As `encode_video`.
+        Args:
+            video: As of `encode_video`.
+
+        Returns:
+            Frames uint8 (T, S, S, 3).
+
+        Raises:
+            VideoError: As `encode_video`.
+            UsageError: As `encode_video`.
         """
         recipe, form = self.reader.recipe, self.reader.test_form
         sampling = test_sampling(recipe, recipe.test_frames)
@@ -117,9 +158,16 @@ class OpenedMethod(nn.Module):
         return isolated(read_clip, video, sampling, 0, form)
 
     def attention_maps(self, frames: np.ndarray) -> dict[str, np.ndarray]:
-        """Where the method looks in a clip given by `frames_of`: weights (T, rows, columns) by name of the attention.
+        """Where the method looks in a clip.
 
-        Raises: UsageError for a method that shows none.
+        Args:
+            frames: Of `frames_of`, uint8 (T, S, S, 3).
+
+        Returns:
+            Weights (T, rows, columns) by name of the attention.
+
+        Raises:
+            UsageError: The method shows none.
         """
         with torch.inference_mode():
             maps = self.method.attention_maps(self.view(frames))
@@ -128,17 +176,27 @@ class OpenedMethod(nn.Module):
         return {name: weights[0].float().cpu().numpy() for name, weights in maps.items()}
 
     def view(self, frames: np.ndarray) -> Tensor:
-        """Frames uint8 (T, S, S, 3) as the method takes them, a batch of one."""
+        """Frames as the method takes them, a batch of one.
+
+        Args:
+            frames: Of `frames_of`, uint8 (T, S, S, 3).
+        """
         return self.reader.test_view(frames[None]).to(self.device)
 
 
 def open_method(run: str | Path | Result, *, stream: str | Stream | None = None, method: Any = None) -> OpenedMethod:
-    """The model of a run, by folder, by name or as a `Result`, as its newest commit has it.
+    """The model of a run as its newest commit has it, on a GPU where there is one.
 
-    stream, method: needed only where the run's folder does not hold them, as for `extend`. The method's recorded code
-    is executed. Uses a GPU where there is one.
-    Raises: UsageError for a run of several seeds, or one that has committed nothing yet; ConfigMismatch where the code
-    of today no longer fits the weights.
+    The method's recorded code is executed.
+
+    Args:
+        run: Folder, name or `Result`, of one seed.
+        stream: Needed only where the run's folder does not hold it, as for `extend`.
+        method: Needed only where the run's folder does not hold it, as for `extend`.
+
+    Raises:
+        UsageError: The run has several seeds, or has committed nothing yet.
+        ConfigMismatch: The code of today no longer fits the weights.
     """
     result = one_seed(run)
     request = recorded_request(result, stream=stream, method=method)

@@ -44,11 +44,19 @@ from kinoray.training.loop import RunState, between_steps, grow, learn_stage, te
 @shows_options(RunRequest)
 @contextmanager
 def loop(method: Any, **options: Any) -> Iterator["OwnLoop"]:
-    """Hold a run and walk through its tasks; one seed, in this process. The arguments are those of `run`.
+    """Hold a run and walk through its tasks; one seed, in this process.
 
     Leaving early, an exception and Ctrl-C leave a run that the same call, or `run`, goes on with: iteration begins with
     the task that is not done. Of a finished run nothing is left to iterate over.
-    Raises: UsageError before anything starts; Busy where another process holds the run; in a task's verbs as `run`.
+
+    Args:
+        method: As of `run`.
+        **options: Fields of `RunRequest`.
+
+    Raises:
+        UsageError: Before anything starts.
+        Busy: Another process holds the run.
+        RunFailed: In a task's verbs, as BadData, StorageFull and Stopped, as of `run`.
     """
     request = request_of(RunRequest, method, options)
     if request.seeds or request.orders:

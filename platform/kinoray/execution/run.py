@@ -54,14 +54,20 @@ from kinoray.system.variables import environment
 def run(method: Any, **options: Any) -> Result | Results:
     """Run a method on a stream; the same call resumes an unfinished run and returns a finished one.
 
-    method: a name, the path of a `.py` file, `rule:learner` of either, a class, or a `RunRequest`, whose fields the
-    options replace. stream: a name or a folder of your own. seeds: how many, from `seed` on, side by side where the
-    machine allows. orders: of the tasks, how many or "all", each with all seeds. num_workers: 0 runs in this process,
-    N in N Ray workers (default: 1, or one per GPU). settings: values of the method's Config and of the stream's Recipe
-    by name. The others as `RunRequest` says.
-    Returns: a Result, or Results where `seeds` or `orders` are given.
-    Raises: UsageError before anything starts; RunFailed, BadData, StorageFull with the state committed so far intact;
-    Stopped after Ctrl-C or SIGTERM.
+    Args:
+        method: A name, the path of a `.py` file, `rule:learner` of either, a class, or a `RunRequest`, whose fields the
+            options replace.
+        **options: Fields of `RunRequest`.
+
+    Returns:
+        A Result, or Results where `seeds` or `orders` are given.
+
+    Raises:
+        UsageError: Before anything starts.
+        RunFailed: The method or the machine failed; the state committed so far is intact.
+        BadData: More samples are unreadable than the recipe allows; the same holds.
+        StorageFull: The state could not be written; the same holds.
+        Stopped: After Ctrl-C or SIGTERM.
     """
     request = request_of(RunRequest, method, options)
     (results,) = run_all([request])
@@ -99,7 +105,18 @@ def run_all(requests: Sequence[RunRequest]) -> list[list[Result]]:
 
 @shows_options(RunRequest)
 def dry_run(method: Any, **options: Any) -> dict[str, Any]:
-    """What `run` would do: resolved settings, steps, folder and free disk. Starts and renders nothing."""
+    """What `run` would do; starts and renders nothing.
+
+    Args:
+        method: As of `run`.
+        **options: Fields of `RunRequest`.
+
+    Returns:
+        Resolved settings, steps, folder and free disk, among others.
+
+    Raises:
+        UsageError: As `run`, before anything starts.
+    """
     from kinoray.streams.rendering import nothing_rendered
 
     request = request_of(RunRequest, method, options)

@@ -41,14 +41,24 @@ def reproduce(
 ) -> Any:
     """Make a paper's figure or table again; the same call goes on where it was stopped and reuses what is finished.
 
-    name: a key of `REPRODUCTIONS` (`kinoray reproduce` lists them). keep: copy it to `benchmarks/results/` of this
-    checkout. tune: search each row's own best settings first and keep them with the package, see `papers.tuned`.
-    partial: measure published data of which clips are missing, too, which is refused else; the page says what is there.
-    clips: video files that a figure of attention maps looks at, in place of the stream's.
-    stream, seeds, seed: default the entry's, an embedded stream of the same protocol and seeds that nothing was chosen
-    with. log: follows every run of it. concurrent, retry: of figures over a knob, as for `sweep`, as the rest is.
-    Returns: a Reproduction, with its CSV, LaTeX, PNG, SVG, JSON and Markdown page written; of dry_run a dict.
-    Raises: UsageError before anything starts; Stopped after Ctrl-C or SIGTERM.
+    By default the stream is the entry's, an embedded one of the same protocol, and so are the seeds, which nothing was
+    chosen with. `concurrent` and `retry` are of figures over a knob.
+
+    Args:
+        name: A key of `REPRODUCTIONS` (`kinoray reproduce` lists them).
+        keep: Copy it to `benchmarks/results/` of this checkout.
+        tune: Search each row's own best settings first and keep them with the package (`papers.tuned`).
+        partial: Measure published data of which clips are missing, too, which is refused else; the page says what is
+            there.
+        clips: Video files that a figure of attention maps looks at, in place of the stream's.
+        **options: Fields of `SweepRequest`.
+
+    Returns:
+        A Reproduction, with its CSV, LaTeX, PNG, SVG, JSON and Markdown page written; with `dry_run` a dict.
+
+    Raises:
+        UsageError: Before anything starts.
+        Stopped: After Ctrl-C or SIGTERM.
     """
     if name not in REPRODUCTIONS:
         raise unknown("figure or table", name, REPRODUCTIONS)

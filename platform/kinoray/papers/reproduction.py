@@ -73,7 +73,14 @@ def facts_of_data(results: Sequence["Result"]) -> dict[str, Any]:
 
 
 class Reproduction(ABC):
-    """A figure or table as measured: `.frame` (a row per run), `.table` (as the paper has it), `.statements`."""
+    """A figure or table as measured: `.frame` (a row per run), `.table` (as the paper has it), `.statements`.
+
+    Args:
+        name: Of the figure or table.
+        entry: What is stated about it before measuring.
+        facts: Of its runs together: stream, seeds, orders, code.
+        root: The runs folder.
+    """
 
     def __init__(self, name: str, entry: Entry, facts: Facts, root: Path) -> None:
         self.name, self.facts = name, facts
@@ -99,7 +106,12 @@ class Reproduction(ABC):
         """What has no results of all seeds, in words, and why."""
 
     def unfinished(self, label: str, runs: Sequence["Result"]) -> list[str]:
-        """Seeds of a line without a finished run, in each order of the tasks, in words; bounds have one order."""
+        """Seeds of a line without a finished run, in each order of the tasks, in words; bounds have one order.
+
+        Args:
+            label: What the line is called.
+            runs: Its runs, in any state.
+        """
         known = {(run.stream.partition(":")[2], run.order, run.seed): run.state for run in runs}
         orders = 1 if any(run.joint or run.zero_shot for run in runs) else self.orders
         worlds = self.facts.worlds or dict.fromkeys(world for world, _, _ in known) or [""]
@@ -132,10 +144,19 @@ class Reproduction(ABC):
 
     @abstractmethod
     def samples(self, claim: Claim, column: str = "") -> dict[Any, Sample]:
-        """Place -> what each run measured of a claim's metric there, in the figure's order."""
+        """Place -> what each run measured of a claim's metric there, in the figure's order.
+
+        Args:
+            claim: A claim of the entry.
+            column: One of `settings_columns`.
+        """
 
     def effects(self, metric: str) -> dict[str, float]:
-        """Place -> a metric as it was published, where that is known in points."""
+        """Place -> a metric as it was published, where that is known in points.
+
+        Args:
+            metric: The metric's name.
+        """
         return {}
 
     @property
@@ -188,7 +209,14 @@ class Reproduction(ABC):
         stem.with_suffix(".md").write_text(self.markdown(), encoding="utf-8")
 
     def copy_table(self, place: Path) -> list[Path]:
-        """Copy page, numbers, table and picture (.md, .json, .csv, .png) into a folder; returns the copies."""
+        """Copy page, numbers, table and picture (.md, .json, .csv, .png) into a folder.
+
+        Args:
+            place: The folder, which must exist.
+
+        Returns:
+            The copies.
+        """
         page, record, cells, picture = (place / f"{self.stem}{ending}" for ending in (".md", ".json", ".csv", ".png"))
         page.write_text(self.markdown(picture.name), encoding="utf-8")
         numbers = self.to_json() | {"measured": measured_on(place)}
@@ -224,7 +252,8 @@ class Reproduction(ABC):
     def markdown(self, picture: str = "") -> str:
         """The page: what was published, what was measured, whether the second shows the first.
 
-        picture: name of its file beside the page; "": as `write` names it.
+        Args:
+            picture: Name of its file beside the page; "": as `write` names it.
         """
         entry = self.entry
         parts = [

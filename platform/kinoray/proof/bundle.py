@@ -55,10 +55,19 @@ def bundle(
 ) -> Path:
     """Write finished runs into one file that `kinoray.verify` checks.
 
-    runs: seed folders, run folders with all their seeds, or results. out: the file; it must not exist. stream, method:
-    needed only where a run's folder does not hold them, as of `extend`. Returns: the file.
-    Raises: UsageError where a run is not finished, its code or data changed, it has no chain, or does not end the same
-    when it is trained again.
+    Args:
+        runs: Seed folders, run folders with all their seeds, or results.
+        out: The file; it must not exist.
+        stream: Needed only where a run's folder does not hold it, as of `extend`.
+        method: Needed only where a run's folder does not hold it, as of `extend`.
+        quiet: Whether no progress is shown.
+
+    Returns:
+        The file.
+
+    Raises:
+        UsageError: A run is not finished, its code or data changed, it has no chain, or it does not end the same when
+            it is trained again.
     """
     path, say = expanded(out), printer(quiet)
     if path.exists():

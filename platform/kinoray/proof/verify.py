@@ -96,8 +96,14 @@ def verify(
 ) -> Verdict:
     """Check a bundle, and train one task of each of its runs again.
 
-    method: the file, or the class, of a method of one's own; it is executed if its digest is that of the run. stream:
-    the folder of data of one's own. tell: takes each check as it ends. Raises: UsageError for what is no bundle.
+    Args:
+        file: The bundle.
+        method: The file, or the class, of a custom method; it is executed if its digest is that of the run.
+        stream: The folder of custom data.
+        tell: Called with each check as it ends.
+
+    Raises:
+        UsageError: The file is no bundle.
     """
     path = expanded(file)
     bundle = read_bundle(path)

@@ -27,11 +27,15 @@ BOUNDS = {"ge": ">=", "gt": ">", "le": "<=", "lt": "<"}
 
 
 def describe(name: str) -> dict[str, Any]:
-    """What there is to say about a method (also `./my_method.py` and `rule:learner`), a stream (also a folder) or a
-    backbone, as plain values; `kind` says which it is.
+    """What there is to say about a method, a stream or a backbone, as plain values; `kind` says which it is.
 
     No video is rendered; a set of pictures that was never used is made, in a second.
-    Raises: UsageError for an unknown name.
+
+    Args:
+        name: A name; of a method also `./my_method.py` and `rule:learner`, of a stream also a folder.
+
+    Raises:
+        UsageError: The name is unknown.
     """
     base = name.partition(":")[0]
     known_streams, known_backbones = streams.stream_families(), families(backbones.__path__)

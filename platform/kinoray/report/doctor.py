@@ -37,7 +37,11 @@ class Finding(NamedTuple):
 
 
 def examine(runs: str | Path = "runs") -> list[Finding]:
-    """Look at everything a run needs. `runs` is where the run folders will lie."""
+    """Look at everything a run needs.
+
+    Args:
+        runs: Where the run folders will lie.
+    """
     return [
         _cpu(),
         _memory(),

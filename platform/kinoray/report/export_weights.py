@@ -46,7 +46,7 @@ CLOSE = 1e-4
 
 
 def export_weights(run: str | Path | Result, out: str | Path, *, to: str = PLAIN, method: Any = None) -> Path:
-    """Write the encoder of a run's newest commit into a new folder `out`, and return it.
+    """Write the encoder of a run's newest commit into a new folder.
 
     Beside the weights, which have LoRA merged, lie `kinoray.json`, which says what they are, and a model card. What is
     written in a library's form is loaded again, and has to give what the encoder gives.
@@ -56,6 +56,9 @@ def export_weights(run: str | Path | Result, out: str | Path, *, to: str = PLAIN
         out: The folder; it must not exist.
         to: safetensors, hf or open_clip.
         method: As of `open_method`.
+
+    Returns:
+        The folder.
 
     Raises:
         UsageError: As `open_method`; for a form that does not fit, with those that do; where the folder exists or

@@ -44,9 +44,16 @@ ADOPTED = "stages taken over from another run, not in the wall time"
 
 
 def write_report(folder: str | Path) -> Path:
-    """Write report.html into a seed folder, into a run folder about all its seeds, or into the folder of a sweep.
+    """Write report.html into a folder.
 
-    Raises: UsageError if the folder is neither.
+    Args:
+        folder: A seed folder, a run folder (a page about all its seeds), or the folder of a sweep.
+
+    Returns:
+        The page.
+
+    Raises:
+        UsageError: The folder is none of these.
     """
     folder = expanded(folder)
     if (folder / SWEEP_RECORD).is_file():

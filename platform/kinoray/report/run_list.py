@@ -27,6 +27,9 @@ def list_runs(runs: str | Path | None = None) -> list[Row]:
     `metrics` are those of the protocol on the test splits, and only of finished runs: a part of the tasks gives no
     headline, and a trial's test scores may choose nothing. `sweep` names the sweep whose trial it is. A run whose files
     cannot be read has the state "damaged", and why in `error`.
+
+    Args:
+        runs: The runs folder; None: KINORAY_RUNS, else ./runs.
     """
     rows = []
     for folder in seed_folders(runs_root(runs)):

@@ -75,9 +75,16 @@ class Found:
         return pd.DataFrame(rows, columns=["score", "task", "id", "caption", "file", "start", "end"])
 
     def write(self, path: str | Path) -> Path:
-        """Write a contact sheet of the hits as a self-contained page (.html).
+        """Write a contact sheet of the hits as a self-contained page.
 
-        Raises: UsageError for another ending, or where the file cannot be written.
+        Args:
+            path: The file, which must end in .html.
+
+        Returns:
+            The file.
+
+        Raises:
+            UsageError: It has another ending, or cannot be written.
         """
         path = expanded(path)
         if path.suffix.lower() != ".html":
@@ -128,9 +135,17 @@ def search(
 ) -> Found:
     """The k clips of a run's feature store that are nearest to a text, or to a video file.
 
-    run: a folder, a name or a `Result`, of one seed; while it is in progress, its tasks learned so far. like: a video
-    or picture file instead of a text. split: whose features are searched. method: as for `open_method`.
-    Raises: UsageError; CheckpointCorrupt where a feature file is missing or damaged.
+    Args:
+        run: A folder, a name or a `Result`, of one seed; while it is in progress, its tasks learned so far.
+        text: What to search for.
+        like: A video or picture file instead of a text.
+        k: How many clips, >= 1.
+        split: Whose features are searched: "test", or another that the run has stored.
+        method: As for `open_method`.
+
+    Raises:
+        UsageError: In one line, before anything is searched.
+        CheckpointCorrupt: A feature file is missing or damaged.
     """
     if (text is None) == (like is None):
         raise UsageError("Give either a text or a video to search with, as in `kinoray search RUN 'a red car'`.")

@@ -86,7 +86,11 @@ class Comparison:
         return pd.DataFrame(cells, columns=["method", "group", "column", "mean", "low", "high", "seeds"])
 
     def best(self, column: Column) -> str | None:
-        """Label of the best row, if it is surely better than each other, all of them considered (`verdict`)."""
+        """Label of the best row of a column, if it is surely better than every other (`verdict`), else None.
+
+        Args:
+            column: One of `columns`.
+        """
         rows = [row for row in self.rows if not row.is_bound and row.estimate(column.key).mean is not None]
         if len(rows) < 2:
             return None
@@ -117,7 +121,12 @@ class Comparison:
         return {"rows": [_json_row(row) for row in self.rows], "notes": self.notes(), "warnings": list(self.warnings)}
 
     def text(self, notes: Sequence[str], better: Mapping[str, str] = MappingProxyType({})) -> TextTable:
-        """All cells as text. better: metric -> its better end, where heads point to it."""
+        """All cells as text.
+
+        Args:
+            notes: Lines below the table.
+            better: Metric -> "max" or "min", where heads are to point to the better end.
+        """
         cells = self.cells()
         return TextTable(
             [("", "method"), *((column.group, head(column, better)) for column in self.columns)],
@@ -135,11 +144,19 @@ class Comparison:
         return self.text(self.notes()).latex()
 
     def table(self, width: int | None = None) -> Table:
-        """For a terminal of so many cells, as many columns as fit; None: all. Never folded."""
+        """The table for a terminal, with as many columns as fit, never folded.
+
+        Args:
+            width: Of the terminal, in characters; None: all columns.
+        """
         return table_of(self.shown(width), self.protocol.metrics, self._lines())
 
     def shown(self, width: int | None = None) -> list[Column]:
-        """The columns that fit so many cells; None: all."""
+        """The columns that fit a terminal.
+
+        Args:
+            width: Of the terminal, in characters; None: all columns.
+        """
         if width is None:
             return self.columns
         return fitting(self.columns, self.protocol.metrics, self._lines(), width)
@@ -149,7 +166,11 @@ class Comparison:
         return [Line(printable(row.label), of_row) for row, of_row in zip(self.rows, cells, strict=True)]
 
     def legend(self, columns: Sequence[Column] | None = None) -> list[str]:
-        """A line about the names of forgetting in these columns (all), if there are any."""
+        """A line about the names of forgetting in some columns, if there are any.
+
+        Args:
+            columns: The columns; None: all.
+        """
         words = legend(self.columns if columns is None else columns)
         return [words] if words else []
 
@@ -181,14 +202,19 @@ class Comparison:
 
 
 def compare(runs: Iterable[str | Path | Result], metric: str | None = None) -> Comparison:
-    """Lay runs side by side: results, or runs by folder, by name and by pattern, as the words of `kinoray compare`.
+    """Lay runs side by side.
 
-    `metric` is one of the scores of the runs' protocol in any spelling, the main one where it is left out. Runs of the
-    same method's code, data and settings share a row as seeds, and of one seed the newest counts; joint training and
-    zero-shot stand last. Runs on several worlds of a stream (`moving-cvlm:8`, `moving-cvlm:9`) share a row, too: then
-    worlds are what is repeated; so are orders of the tasks in one world (`--orders`). Finished runs on the encoder of
-    one of them (`--backbone run:FOLDER`, in the same runs folder) add a column with their main score.
-    Raises: UsageError if there is no run, or the runs are of different streams.
+    Runs of the same method's code, data and settings share a row as seeds, and of one seed the newest counts; joint
+    training and zero-shot stand last. Runs on several worlds of a stream (`moving-cvlm:8`, `moving-cvlm:9`) share a
+    row, too: then worlds are what is repeated; so are orders of the tasks in one world (`--orders`). Finished runs on
+    the encoder of one of them (`--backbone run:FOLDER`, in the same runs folder) add a column with their main score.
+
+    Args:
+        runs: Results, or runs by folder, by name and by pattern, as the words of `kinoray compare`.
+        metric: A score of the runs' protocol in any spelling; None: the main one.
+
+    Raises:
+        UsageError: There is no run, or the runs are of different streams.
     """
     results = [result for run in runs for result in _opened(run)]
     if not results:

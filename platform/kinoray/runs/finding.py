@@ -27,9 +27,16 @@ log = logging.getLogger(__name__)
 
 
 def load(run: str | Path) -> Result | Results:
-    """Open a run, or one seed of it: one seed gives its `Result`, several give `Results`.
+    """Open a run, or one seed of it.
 
-    run: a folder, or a name in the runs folder (KINORAY_RUNS, else ./runs). Raises: UsageError if there is no run.
+    Args:
+        run: A folder, or a name in the runs folder (KINORAY_RUNS, else ./runs).
+
+    Returns:
+        The `Result` of one seed, `Results` of several.
+
+    Raises:
+        UsageError: There is no such run.
     """
     results = load_all(run)
     return results if len(results) > 1 else results[0]

@@ -6,6 +6,7 @@ report have it.
 
 import functools
 import inspect
+import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import MISSING, Field, dataclass, field, fields, replace
 from pathlib import Path
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, TypeVar, get_type_h
 import pydantic
 from pydantic import BeforeValidator, ConfigDict, SkipValidation, ValidationError
 from pydantic.dataclasses import dataclass as pydantic_dataclass
-from typing_extensions import dataclass_transform
+from typing_extensions import Doc, dataclass_transform
 
 from kinoray.errors import UsageError, unknown
 from kinoray.runs.controls import check_control
@@ -80,7 +81,9 @@ Names = Annotated[tuple[str, ...], BeforeValidator(names_in)]
 """One name or several."""
 Amount = Annotated[float, pydantic.Field(ge=0)]
 none_as_empty = BeforeValidator(lambda given: given or {})
-Settings = Annotated[dict[str, Any], none_as_empty]
+Settings = Annotated[
+    dict[str, Any], none_as_empty, Doc("Values of the method's Config and of the stream's Recipe by name.")
+]
 
 # Options that a run and a sweep share
 StreamOption = Annotated[
@@ -98,9 +101,33 @@ Orders = Annotated[
 ]
 
 
+def options_of(kind: type) -> dict[str, Option]:
+    """The options of a request by the names of its fields, in their order."""
+    return {name: mark for name, marks in _marks(kind).items() for mark in marks if isinstance(mark, Option)}
+
+
+def _marks(kind: type) -> dict[str, Sequence[Any]]:
+    """What stands behind the types of a request's fields."""
+    hints = get_type_hints(kind, include_extras=True)
+    return {f.name: getattr(hints[f.name], "__metadata__", ()) for f in fields(kind)}
+
+
+def _listing(doc: str | None, kind: type, names: Collection[str]) -> str:
+    """A docstring with fields of a request in place of its line `**options: ...`, each with its `Doc`, else its help."""
+    told = {name: option.help for name, option in options_of(kind).items()}
+    told |= {
+        name: mark.documentation for name, marks in _marks(kind).items() for mark in marks if isinstance(mark, Doc)
+    }
+    lines = [f"{name}: {told[name]}" for name in names]
+    return re.sub(r"^( *)\*\*options:.*", lambda at: "\n".join(at[1] + line for line in lines), doc or "", flags=re.M)
+
+
 @dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(field,))
 def request(cls: type[T]) -> type[T]:
-    """Make a frozen dataclass of options, checked whenever one is made. Raises: UsageError in one line."""
+    """Make a frozen dataclass of options, checked whenever one is made.
+
+    Its docstring lists them all where it has a line `**options: ...`.
+    """
     made = pydantic_dataclass(frozen=True, kw_only=True, config=ConfigDict(arbitrary_types_allowed=True))(cls)
     check = made.__init__
 
@@ -119,15 +146,24 @@ def request(cls: type[T]) -> type[T]:
             raise UsageError(f"`{name}` is {value!r}: {message[:1].lower()}{message[1:]}.") from None
 
     made.__init__ = checked  # type: ignore[method-assign]
+    made.__doc__ = _listing(made.__doc__, made, [f.name for f in fields(made)])
     return made  # type: ignore[return-value]
 
 
 @request
 class RunRequest:
-    """A run's options; checked when it is made. Raises: UsageError in one line."""
+    """A run's options; checked when it is made.
 
-    method: Annotated[AnyMethod, SkipValidation] = field(kw_only=False)
-    """A name, the path of a `.py` file, `rule:learner` of either, or a class."""
+    Args:
+        **options: Its fields.
+
+    Raises:
+        UsageError: In one line.
+    """
+
+    method: Annotated[
+        AnyMethod, SkipValidation, Doc("A name, the path of a `.py` file, `rule:learner` of either, or a class.")
+    ] = field(kw_only=False)
     stream: StreamOption = "moving-cvlm"
     backbone: Backbone = None
     features: Annotated[
@@ -152,7 +188,6 @@ class RunRequest:
         Settings,
         Option("A setting; NAME=A,B makes a run for each value.", list, "set", metavar="NAME=VALUE", in_file=False),
     ] = field(default_factory=dict)
-    """Values of the method's Config and of the stream's Recipe by name."""
     joint: Annotated[bool, Option("All tasks at once: the upper bound.", bool)] = False
     zero_shot: Annotated[bool, Option("No training: the lower bound.", bool)] = False
     as_released: Annotated[bool, Option("Settings of the authors' code where they differ from the paper's.", bool)] = (
@@ -198,13 +233,6 @@ class RunRequest:
         return list(range(self.seed, self.seed + (self.seeds or 1)))
 
 
-def options_of(kind: type) -> dict[str, Option]:
-    """The options of a request by the names of its fields, in their order."""
-    hints = get_type_hints(kind, include_extras=True)
-    marked = {f.name: getattr(hints[f.name], "__metadata__", ()) for f in fields(kind)}
-    return {name: mark for name, marks in marked.items() for mark in marks if isinstance(mark, Option)}
-
-
 def request_of(kind: type[T], method: Any, options: Mapping[str, Any]) -> T:
     """The request that a call means: a request with fields replaced, or one made of a method and options by name.
 
@@ -218,7 +246,7 @@ def request_of(kind: type[T], method: Any, options: Mapping[str, Any]) -> T:
 
 
 def shows_options(kind: type, only: Collection[str] | None = None, **defaults: Any) -> Callable[[F], F]:
-    """Lets help() and notebooks show, in place of `**options`, the fields of a request with their defaults.
+    """Lets help(), notebooks and the site show the fields of a request in place of `**options`.
 
     Args:
         kind: The request.
@@ -244,6 +272,7 @@ def shows_options(kind: type, only: Collection[str] | None = None, **defaults: A
         def called(*arguments: Any, **keywords: Any) -> Any:
             return function(*arguments, **keywords)
 
+        called.__doc__ = _listing(function.__doc__, kind, [f.name for f in shown])
         called.__signature__ = inspect.signature(function).replace(parameters=[*own, *options])  # type: ignore[attr-defined]
         return called  # type: ignore[return-value]
 

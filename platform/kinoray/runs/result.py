@@ -38,7 +38,14 @@ UNTIED: dict[str, Any] = {"reading": "", "ties": 0, "best": ()}
 
 
 class Result:
-    """One run: a method on a stream with a seed. Properties read their file anew, so a running run can be watched."""
+    """One run: a method on a stream with a seed. Properties read their file anew, so a running run can be watched.
+
+    Args:
+        folder: A seed folder, with its run.json.
+
+    Raises:
+        UsageError: There is no run.json.
+    """
 
     def __init__(self, folder: str | Path) -> None:
         self.folder = expanded(folder)
@@ -130,7 +137,12 @@ class Result:
         return self.label_without({})
 
     def label_without(self, shared: Mapping[str, Any], with_backbone: bool = False) -> str:
-        """The label without overrides that go without saying, and, if asked, with the backbone."""
+        """The label without overrides that go without saying.
+
+        Args:
+            shared: Overrides that are left out, by name.
+            with_backbone: Whether the label also names the backbone.
+        """
         overrides = {"backbone": self.run["backbone"]} | self.overrides if with_backbone else self.overrides
         changed = ", ".join(f"{name}={value}" for name, value in overrides.items() if name not in shared)
         marks = {"joint": self.joint, "zero-shot": self.zero_shot}
@@ -150,19 +162,30 @@ class Result:
         return self.protocol.score
 
     def summary(self, score: str | None = None, tasks: int | None = None, split: str = "test") -> dict[str, Any]:
-        """The metrics of the matrices again: with FR, HM and BWF of another score, or after the first tasks alone.
+        """The metrics of the matrices again, without MedR and MeanR: for another score, or after the first tasks alone.
 
-        split: "test" or "validation". MedR and MeanR are left out.
+        Args:
+            score: The score that FR, HM and BWF are of; None: the main one.
+            tasks: After so many tasks, >= 1; None: all.
+            split: "test" or "validation".
+
+        Returns:
+            Value by metric; {} where the split has no matrices.
         """
         prefix = "" if split == "test" else f"{split}_"
         matrices, queries = self.outcome.get(f"{prefix}matrix"), self.outcome.get(f"{prefix}queries", ())
         return self.protocol.metrics_of(matrices, queries, score, tasks) if matrices else {}
 
     def matrix_of(self, metric: str, whole: bool = False) -> "pd.DataFrame":
-        """The result matrix of a score, or of another reading of it ("reading/score"; `BaseProtocol.matrix_names`).
+        """The result matrix of a score.
 
-        whole: with a first row of what was measured before training, and columns of sets that are held out, where
-        there are such.
+        Args:
+            metric: The score, or "reading/score" of another reading (`BaseProtocol.matrix_names`).
+            whole: Also a first row of what was measured before training, and columns of held-out sets, where there are
+                such.
+
+        Returns:
+            Percent, a row per task trained and a column per task; nan where nothing was measured.
         """
         import pandas as pd
 
@@ -177,8 +200,13 @@ class Result:
         return pd.DataFrame(matrix.to_numpy(dtype=float), index=rows, columns=columns)
 
     def own_matrix_of(self, score: str) -> "pd.DataFrame":
-        """The matrix of a score among each task's own clips alone, where the protocol has that reading (`own`), too:
-        then a row after few tasks can be compared with one after all of them."""
+        """The matrix of a score among each task's own clips alone, where the protocol has that reading (`own`).
+
+        A row after few tasks can then be compared with one after all of them.
+
+        Args:
+            score: A score of the protocol.
+        """
         own = self.matrix_of(f"own/{score}")
         return self.matrix_of(score) if own.isna().all(axis=None) else own
 
@@ -244,14 +272,24 @@ class Result:
     def features(self, task: str, split: str = "test") -> "pd.DataFrame":
         """Features of a task's videos that the run has stored (`kinoray.feature_store`), by split and id.
 
-        Raises: UsageError for an unknown task, and where nothing is stored of it.
+        Args:
+            task: The task's name.
+            split: "test", or another that the run has stored.
+
+        Raises:
+            UsageError: The task is unknown, or nothing is stored of it.
         """
         if task not in self.tasks:
             raise unknown("task", task, self.tasks)
         return hooks.feature_store(self).block(self.tasks.index(task), split).frame
 
     def search(self, text: str | None = None, **options: Any) -> Any:
-        """The clips of the run's feature store that are nearest to a text: `kinoray.search` with this run."""
+        """The clips of the run's feature store that are nearest to a text: `kinoray.search` with this run.
+
+        Args:
+            text: What to search for.
+            **options: The other arguments of `kinoray.search`.
+        """
         return hooks.search(self, text, **options)
 
     def _after(self, row: int) -> str:
@@ -280,7 +318,11 @@ class Result:
 
 
 class Results(list[Result]):
-    """The seeds of one run folder, or several runs: a list that shows itself."""
+    """The seeds of one run folder, or several runs: a list that shows itself.
+
+    Args:
+        iterable: The results.
+    """
 
     @property
     def frame(self) -> "pd.DataFrame":

@@ -56,18 +56,27 @@ def stream_families() -> dict[str, str]:
 
 
 def is_published(name: str) -> bool:
-    """Whether a stream of that name is over published data sets, which its family's file states as `PUBLISHED`."""
+    """Whether a stream of that name is over published data sets, which its family's file states as `PUBLISHED`.
+
+    Args:
+        name: As of `load_stream`.
+    """
     return stream_families().get(family_of(name), "") in stated(__path__, "PUBLISHED")
 
 
 def load_stream(name: str) -> Stream:
-    """A stream by name, `name:argument` (a world seed, say), or the path of a folder of the user's own.
+    """A stream by name, or the path of a custom folder or file.
 
     `STREAM/SET` is one of a stream's downstream sets as a stream: `moving-actions:9/downstream`, `video-ssl/ucf101-1`.
-    What follows the last `/` is the set, so an argument that holds a `/` ends in one: `clips:/data/clips/`.
-    A folder is tested as `cvlm` is, each task in its own gallery, or as `own_folder` reads: `./videos:ctvr` has one
-    gallery that grows. `./my_stream.py:argument` is a file of the user's own, which is run.
-    Raises: UsageError for an unknown name, with the nearest ones.
+    What follows the last `/` is the set, so an argument that holds a `/` ends in one: `clips:/data/clips/`. A folder is
+    tested as `cvlm` is, each task in its own gallery, or as `own_folder` reads: `./videos:ctvr` has one gallery that
+    grows.
+
+    Args:
+        name: A name, `name:argument` (a world seed, say), a folder, or `./my_stream.py:argument`, a file which is run.
+
+    Raises:
+        UsageError: The name is unknown, with the nearest ones.
     """
     if isinstance(name, OwnName):
         return _own_stream(name)
@@ -102,7 +111,15 @@ def _own_stream(name: OwnName) -> Stream:
 
 
 def downstream_set(stream: Stream, name: str) -> Stream:
-    """One of a stream's downstream sets as a stream by itself. Raises: UsageError for an unknown one."""
+    """One of a stream's downstream sets as a stream by itself.
+
+    Args:
+        stream: The stream.
+        name: The set's name.
+
+    Raises:
+        UsageError: The set is unknown.
+    """
     sets = {data.name: data for data in stream.downstream}
     if name not in sets:
         raise unknown(f"downstream set of {stream.name}", name, sets)
@@ -112,5 +129,9 @@ def downstream_set(stream: Stream, name: str) -> Stream:
 
 
 def family_of(name: str) -> str:
-    """A stream's name without its argument and its downstream set."""
+    """A stream's name without its argument and its downstream set.
+
+    Args:
+        name: As of `load_stream`.
+    """
     return re.split("[:/]", name, maxsplit=1)[0]

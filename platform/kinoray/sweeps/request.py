@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, SkipValidation
+from typing_extensions import Doc
 
 from kinoray.errors import UsageError
 from kinoray.runs.request import (
@@ -51,14 +52,25 @@ MEASURED = (
 
 @request
 class SweepRequest:
-    """A sweep's options; checked when it is made. Raises: UsageError in one line."""
+    """A sweep's options; checked when it is made.
 
-    method: Annotated[AnyMethod, SkipValidation] = field(kw_only=False)
-    """A name, the path of a `.py` file, or a class."""
+    Args:
+        **options: Its fields.
+
+    Raises:
+        UsageError: In one line.
+    """
+
+    method: Annotated[AnyMethod, SkipValidation, Doc("A name, the path of a `.py` file, or a class.")] = field(
+        kw_only=False
+    )
     stream: StreamOption = "moving-cvlm"
     trials: Annotated[Count | None, Option("Number of trials in all. [32; for a grid, all its points]", int)] = None
-    space: Annotated[Any, SkipValidation] = None
-    """A name of the method's SPACES, a YAML file, words as `m=0.9:1`, or a mapping; None: its SPACE."""
+    space: Annotated[
+        Any,
+        SkipValidation,
+        Doc("A name of the method's SPACES, a YAML file, words as `m=0.9:1`, or a mapping. [its SPACE]"),
+    ] = None
     sampler: Annotated[
         Literal["tpe", "qmc", "random", "grid"] | None,
         Option(
@@ -94,15 +106,14 @@ class SweepRequest:
         Option("Stop after this many seconds.", float, "time-budget", metavar="SECONDS"),
     ] = None
     """Running trials commit what they have."""
-    prune: bool | float = True
-    """Share of the trials that go on after each task; True: a half, False: all."""
-    keep_best: Whole | None = KEEP_BEST
-    """Trials whose checkpoints stay; None: all."""
+    prune: Annotated[bool | float, Doc("Share of the trials that go on after each task; True: a half, False: all.")] = (
+        True
+    )
+    keep_best: Annotated[Whole | None, Doc("Trials whose checkpoints stay; None: all.")] = KEEP_BEST
     storage: Annotated[str | None, Option("Database of the Optuna study. [a file]", metavar="URL")] = None
     runs: Runs = None
     name: Annotated[str | None, Option("The sweep's folder. [from a hash of all this]")] = None
-    retry: bool = False
-    """Run failed trials again."""
+    retry: Annotated[bool, Doc("Run failed trials again.")] = False
     warm_start: Annotated[str | Path | None, Option("Try the best settings of SWEEP first.", metavar="SWEEP")] = None
     smoke: Annotated[bool, Option("Quick test: two steps per task.", bool)] = False
     log: Log = ()

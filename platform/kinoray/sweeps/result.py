@@ -63,7 +63,14 @@ def means(runs: Results) -> dict[str, float]:
 
 
 class SweepResult:
-    """A sweep: `.best`, `.frame`, `.pareto`, `.importance`, `.plot()`. Properties read the study anew."""
+    """A sweep: `.best`, `.frame`, `.pareto`, `.importance`, `.plot()`. Properties read the study anew.
+
+    Args:
+        folder: The sweep's folder, with its sweep.json.
+
+    Raises:
+        UsageError: There is no sweep.json.
+    """
 
     def __init__(self, folder: str | Path) -> None:
         self.folder = expanded(folder)
@@ -119,7 +126,11 @@ class SweepResult:
         return frame[frame["trial"].isin(front)].reset_index(drop=True)
 
     def trial(self, number: int) -> BestTrial:
-        """One trial by its number."""
+        """One trial by its number.
+
+        Args:
+            number: Counted from 0, as in `frame`.
+        """
         trial = self.trials[number]
         runs, then = (
             Results(Result(f) for f in map(Path, trial.user_attrs.get(name, [])) if (f / "run.json").is_file())
@@ -210,7 +221,11 @@ class SweepResult:
         return figures
 
     def plot(self) -> "Figure":
-        """The objective over each knob. `optuna.visualization` draws more of `.study`. Raises: UsageError."""
+        """The objective over each knob; `optuna.visualization` draws more of `.study`.
+
+        Raises:
+            UsageError: There is nothing to draw.
+        """
         figures = self.figures()
         if not figures:
             raise UsageError(f"{self.folder} has no complete trial yet: there is nothing to draw.")

@@ -68,21 +68,19 @@ TOO_FEW = 10
 def sweep(method: Any, **options: Any) -> Any:
     """Search a method's settings; the same call goes on with an unfinished sweep and returns a finished one.
 
-    method, stream, backbone, settings, smoke, runs: as for `run`; method may be a `SweepRequest`, whose fields the
-    options replace. trials: how many in all (32; a grid: all points). space: a name of the method's SPACES, a YAML
-    file, words as "m=0.9:1", or a mapping; default its SPACE. sampler: tpe, qmc, random or grid. objective: one metric,
-    or several for their Pareto front (then nothing is pruned); default by the stream's protocol. then: a method that is
-    run on each trial's encoders at the end, on each downstream set of the stream, and whose own metric on their
-    validation splits is the default objective. seeds: runs per trial, numbered from `seed`, which also seeds the
-    sampler. concurrent: trials at a time (default: what the cluster holds). workers_per_trial: 0 trains in the trial's
-    process, N in N Ray workers. time_budget_s: start nothing after so many seconds and stop what runs; it goes on with
-    the same call. prune: after each task keep the best half, or the best share given; False keeps all. keep_best:
-    trials whose checkpoints stay (None: all). storage: URL of a data base instead of the journal file. retry: run
-    failed trials again. warm_start: another sweep's folder, whose best settings are tried first. log: loggers
-    that follow the trials' runs. copy_to: URI of a store that finished tasks are copied to. dry_run: return what would
-    happen, start nothing.
-    Returns: a SweepResult. Raises: UsageError before anything starts; Stopped after Ctrl-C or SIGTERM; RunFailed when
-    the sweep itself cannot go on. A trial's failure is a line and a row, not an exception.
+    A trial's failure is a line and a row, not an exception.
+
+    Args:
+        method: A name, the path of a `.py` file, a class, or a `SweepRequest`, whose fields the options replace.
+        **options: Fields of `SweepRequest`.
+
+    Returns:
+        A SweepResult; with `dry_run` a dict of what would happen.
+
+    Raises:
+        UsageError: Before anything starts.
+        Stopped: After Ctrl-C or SIGTERM.
+        RunFailed: The sweep itself cannot go on.
     """
     request = request_of(SweepRequest, method, options)
     require_trackers(request.log)

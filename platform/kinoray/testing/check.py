@@ -24,11 +24,20 @@ SUITES: dict[str, tuple[Callable[..., None], ...]] = {
 
 
 def check(given: Any, device: str = "cpu") -> Iterator[Outcome]:
-    """Try every promise on a method, given as `kinoray.run` takes it, or on the user's own backbone, protocol or
-    stream, a file or a class; yields as they are tried, of a method in about a minute (`testing.suite.check`).
+    """Try every promise on a method, backbone, protocol or stream; yields each as it is tried.
 
-    What a file is, it says by what it defines. device: of a method cpu, or cuda to learn on the GPU.
-    Raises: UsageError where nothing is found or it does not load, or the device is not there.
+    A method takes about a minute (`testing.suite.check`).
+
+    Args:
+        given: A method as `kinoray.run` takes it, or a custom backbone, protocol or stream, a file or a class. What a
+            file is, it says by what it defines.
+        device: Where a method learns: cpu, or cuda for the GPU.
+
+    Yields:
+        What came of a promise.
+
+    Raises:
+        UsageError: Nothing is found or it does not load, or the device is not there.
     """
     kind = kind_of(given)
     if kind == "method":
