@@ -26,7 +26,9 @@ default_role = "code"
 maximum_signature_line_length = 100
 autodoc_member_order = "bysource"
 autodoc_typehints_format = "short"
+autodoc_docstring_signature = False
 autodoc_default_options = {"exclude-members": "__new__"}
+napoleon_numpy_docstring = False
 napoleon_custom_sections = [("Gradient", "returns_style"), ("Source", "returns_style")]
 python_display_short_literal_types = True
 # What `kinoray` gives by name is documented there; its members' own modules say the same names again.
@@ -40,9 +42,8 @@ PROSE = re.compile(r"(`[^`]*`)|[*|]|(?<=\w)_(?=\W|$)")
 def as_restructured_text(app: Any, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:
     """Docstrings are plain text in the Google form: outside its sections what is indented behind an empty line is an
     equation or an example, a literal block; and nothing but `code` is marked."""
-    told = (
-        [""] if what in ("attribute", "data", "property") else []
-    )  # else napoleon takes words before a colon for a type
+    # Of a first line without words napoleon takes none before a colon for a type.
+    told = [""] if what in ("attribute", "data", "property") else []
     in_block = in_section = False
     for before, line in zip(["", *lines], lines, strict=False):
         if line.strip() and not line.startswith(" "):

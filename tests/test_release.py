@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from pydoc import locate
 
 import pytest
 import yaml
@@ -83,6 +84,27 @@ def test_the_site_builds_without_a_warning(site: Path) -> None:
     page = (site / "api.html").read_text(encoding="utf-8")
     for name in ("kinoray.run", "kinoray.method.BaseMethod.loss", "kinoray.rule.Rule.with_term"):
         assert f'id="{name}"' in page
+
+
+@pytest.mark.slow
+def test_every_parameter_on_the_api_page_is_in_the_list_of_its_function_or_class(site: Path) -> None:
+    from bs4 import BeautifulSoup  # furo needs it
+
+    page = BeautifulSoup((site / "api.html").read_text(encoding="utf-8"), "html.parser")
+    ids = {head["id"] for head in page.select("dt.sig[id]")}
+    listed: dict[str, set[str]] = {}
+    missing: dict[str, set[str]] = {}
+    for head in page.select("dl.py > dt.sig"):
+        name, kind = head["id"], head.parent["class"][1]
+        asked = {parameter.select_one(".n").text for parameter in head.select(".sig-param:has(.n)")}
+        heads = head.find_next_sibling("dd").select(":scope > .field-list > dt:-soup-contains('Parameters')")
+        told = {word.text.lstrip("*") for field in heads for word in field.find_next_sibling("dd").select("strong")}
+        if kind == "class":  # a dataclass documents its fields, or its base does
+            bases = [f"{name.rpartition('.')[0]}.{base.__name__}" for base in locate(name).__mro__]
+            told |= {word for word in asked for base in bases if f"{base}.{word}" in ids} | {"args", "kwargs"}
+        listed[name], missing[name] = told, asked - told
+    assert {name: words for name, words in missing.items() if words} == {}
+    assert {"method", "stream", "settings", "watch"} <= listed["kinoray.run"]
 
 
 @pytest.mark.slow

@@ -57,6 +57,7 @@ class Recipe:
     batch_size: Count = 48
     """Samples per optimizer step over all workers."""
     optimizer: Literal["adam", "adamw", "sgd"] = "adam"
+    """sgd has a momentum of 0.9."""
     learning_rate: Positive = 5e-5
     """Rate of the first epoch of each task."""
     later_rate: float = Field(default=0.1, ge=0)
@@ -97,6 +98,7 @@ class Recipe:
     sampling_fps: Positive = 1.0
     """Frames per second of sampling=fps."""
     size_px: Count = 384
+    """Side of the square frames, in pixels."""
     max_tokens: Count = 40
     """Longest caption in tokens. Ours."""
     augmentation: str = ""
@@ -106,6 +108,7 @@ class Recipe:
     jitter: tuple[Share, Share, Share, Annotated[float, Field(ge=0, le=0.5)]] = (0.4, 0.4, 0.4, 0.1)
     """Strength of brightness, contrast, saturation and hue jitter. Ours."""
     jitter_probability: Share = 0.8
+    """Probability that a clip's colours are jittered. Ours."""
     validations: int = Field(default=10, ge=0)
     """Times per task that the validation split chooses the best weights, evenly spread; the last step is one. 0: it
     chooses nothing, the last weights are kept."""

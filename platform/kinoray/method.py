@@ -115,7 +115,7 @@ class Rows:
 
 @dataclass
 class Batch(Rows):
-    """This rank's slice of one step's rows."""
+    """This rank's slice of one step's rows: the fields of `Rows`, and what goes with them."""
 
     replay: Rows | None
     """This rank's slice of the replayed rows; None while the memory is empty."""
@@ -213,7 +213,7 @@ class TaskFacts:
 
 @dataclass(frozen=True)
 class Task(TaskFacts):
-    """The task being learned, as a method sees it."""
+    """The task being learned, as a method sees it: the fields of `TaskFacts`, and its data."""
 
     encode: Callable[..., tuple[np.ndarray, Tensor]]
     """encode(fn, split="train", views=0) -> (sample ids (N,), features on the CPU): passes over the task's data in

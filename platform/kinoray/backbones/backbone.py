@@ -50,7 +50,9 @@ class Preprocessing:
     interpolation: str
     """bilinear or bicubic."""
     mean: tuple[float, float, float]
+    """What is subtracted from pixels in [0, 1], per channel."""
     std: tuple[float, float, float]
+    """What they are then divided by, per channel."""
 
 
 class Backbone(nn.Module, ABC):

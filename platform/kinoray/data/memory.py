@@ -43,6 +43,7 @@ class Replay:
     """
 
     policy: Literal["ring", "reservoir", "class_balanced", "exemplars"]
+    """Which rows the memory holds, as above."""
     capacity: int
     """Slots; 0 is no replay at all (`Needs`). `exemplars` holds what was chosen, whatever this says."""
     rows: int | None

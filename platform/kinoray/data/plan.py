@@ -42,6 +42,7 @@ class StepFacts:
     """In which the step begins, counted from 0 in the task. On a budget of other steps the recipe's epochs are spread
     over these, as schedules by epoch follow them."""
     last_of_epoch: bool
+    """Whether the next step begins another epoch."""
     seed: int
     """What the engine seeds the step with; nothing for a method."""
 

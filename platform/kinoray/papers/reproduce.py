@@ -41,8 +41,7 @@ def reproduce(
 ) -> Any:
     """Make a paper's figure or table again; the same call goes on where it was stopped and reuses what is finished.
 
-    By default the stream is the entry's, an embedded one of the same protocol, and so are the seeds, which nothing was
-    chosen with. `concurrent` and `retry` are of figures over a knob.
+    `concurrent` and `retry` are of figures over a knob.
 
     Args:
         name: A key of `REPRODUCTIONS` (`kinoray reproduce` lists them).
@@ -51,6 +50,9 @@ def reproduce(
         partial: Measure published data of which clips are missing, too, which is refused else; the page says what is
             there.
         clips: Video files that a figure of attention maps looks at, in place of the stream's.
+        stream: As of `sweep`. [the entry's, an embedded stream of the same protocol]
+        seed: First of the seeds. [the entry's; nothing was chosen with its seeds]
+        seeds: How many seeds. [the entry's]
         **options: Fields of `SweepRequest`.
 
     Returns:

@@ -64,6 +64,7 @@ class Verdict:
     """What came of all checks."""
 
     checks: tuple[Check, ...]
+    """In the order in which they were made."""
 
     @property
     def words(self) -> str:

@@ -60,8 +60,11 @@ class Found:
     """The hits of one query, best first; shows itself in a notebook."""
 
     run: str
+    """What the run is called."""
     query: str
+    """The text, or the name of the file."""
     hits: tuple[Hit, ...]
+    """Best first."""
 
     @property
     def frame(self) -> "pd.DataFrame":

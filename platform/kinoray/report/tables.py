@@ -43,9 +43,13 @@ class Comparison:
     """Runs side by side; prints as the paper's Table 1."""
 
     rows: Sequence[Row]
+    """A method with its settings each, and its runs."""
     metric: str
+    """The score of the columns."""
     tasks: Sequence[str]
+    """Their names, in order."""
     warnings: Sequence[str] = field(default=())
+    """Lines above the table."""
 
     @property
     def columns(self) -> list[Column]:

@@ -113,7 +113,7 @@ def _marks(kind: type) -> dict[str, Sequence[Any]]:
 
 
 def _listing(doc: str | None, kind: type, names: Collection[str]) -> str:
-    """A docstring with fields of a request in place of its line `**options: ...`, each with its `Doc`, else its help."""
+    """A docstring with fields of a request, each with its `Doc` or else its help, in place of its `**options: ...`."""
     told = {name: option.help for name, option in options_of(kind).items()}
     told |= {
         name: mark.documentation for name, marks in _marks(kind).items() for mark in marks if isinstance(mark, Doc)
@@ -251,7 +251,7 @@ def shows_options(kind: type, only: Collection[str] | None = None, **defaults: A
     Args:
         kind: The request.
         only: Which of its fields; by default all but the first, which stands in the function's own signature.
-        defaults: Those that are other than the request's.
+        defaults: Those that are other than the request's; the function's own docstring lists these fields.
     """
     types = get_type_hints(kind)
 
@@ -272,7 +272,7 @@ def shows_options(kind: type, only: Collection[str] | None = None, **defaults: A
         def called(*arguments: Any, **keywords: Any) -> Any:
             return function(*arguments, **keywords)
 
-        called.__doc__ = _listing(function.__doc__, kind, [f.name for f in shown])
+        called.__doc__ = _listing(function.__doc__, kind, [f.name for f in shown if f.name not in defaults])
         called.__signature__ = inspect.signature(function).replace(parameters=[*own, *options])  # type: ignore[attr-defined]
         return called  # type: ignore[return-value]
 

@@ -22,7 +22,9 @@ class TaskData:
     """One task's name and manifest (a Parquet file, see `kinoray.data.manifest`)."""
 
     name: str
+    """Unique in its stream."""
     manifest: Path
+    """The Parquet file."""
     data_set: str = ""
     """The prepared set that its clips are of, as `kinoray data list` names it; "" where it is of none."""
 
@@ -32,12 +34,16 @@ class Stream:
     """The ordered tasks of an experiment."""
 
     name: str
+    """With its argument, where it has one."""
     protocol: str
     """How it is tested: the name of a file of `kinoray.evaluation.protocols`; a user's own, `./my_protocol.py`, or a
     class derived from `BaseProtocol` where a program makes the stream."""
     tasks: tuple[TaskData, ...]
+    """In the order in which they are learned."""
     recipe: Recipe
+    """How its tasks are trained."""
     backbone: str
+    """The default backbone's name."""
     held_out: tuple[TaskData, ...] = ()
     """Sets that nothing is learned from and no weights are chosen by, where the protocol tests tasks before they are
     learned: their test clips are tested whenever those of the tasks are."""
