@@ -5,12 +5,14 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
+from sphinx.ext.napoleon import Config, GoogleDocstring
+
 project = "kinoray"
 author = "the kinoray developers"
 PYPROJECT = Path(__file__).resolve().parents[1] / "pyproject.toml"
 version = release = tomllib.loads(PYPROJECT.read_text(encoding="utf-8"))["project"]["version"]
 
-extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
+extensions = ["myst_nb", "sphinx.ext.autodoc"]
 exclude_patterns = ["_build"]
 nb_execution_mode = "off"
 myst_enable_extensions = ["deflist"]
@@ -28,13 +30,12 @@ autodoc_member_order = "bysource"
 autodoc_typehints_format = "short"
 autodoc_docstring_signature = False
 autodoc_default_options = {"exclude-members": "__new__"}
-napoleon_numpy_docstring = False
-napoleon_custom_sections = [("Gradient", "returns_style"), ("Source", "returns_style")]
 python_display_short_literal_types = True
 # What `kinoray` gives by name is documented there; its members' own modules say the same names again.
 suppress_warnings = ["ref.python", "myst.header"]
 
 
+SECTIONS = Config(napoleon_custom_sections=[("Gradient", "returns_style"), ("Source", "returns_style")])
 PROSE = re.compile(r"(`[^`]*`)|[*|]|(?<=\w)_(?=\W|$)")
 """Code, or what reStructuredText would take for a mark."""
 
@@ -42,8 +43,7 @@ PROSE = re.compile(r"(`[^`]*`)|[*|]|(?<=\w)_(?=\W|$)")
 def as_restructured_text(app: Any, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:
     """Docstrings are plain text in the Google form: outside its sections what is indented behind an empty line is an
     equation or an example, a literal block; and nothing but `code` is marked."""
-    # Of a first line without words napoleon takes none before a colon for a type.
-    told = [""] if what in ("attribute", "data", "property") else []
+    told: list[str] = []
     in_block = in_section = False
     for before, line in zip(["", *lines], lines, strict=False):
         if line.strip() and not line.startswith(" "):
@@ -52,7 +52,8 @@ def as_restructured_text(app: Any, what: str, name: str, obj: Any, options: Any,
             told += ["::", ""]
             in_block = True
         told.append(line if in_block else PROSE.sub(lambda found: found[1] or rf"\{found[0]}", line))
-    lines[:] = told
+    # Not as an extension, which takes an attribute's words before a colon for a type.
+    lines[:] = GoogleDocstring(told, SECTIONS).lines()
 
 
 def with_notebooks_as_pages(app: Any, name: str, source: list[str]) -> None:
@@ -66,4 +67,4 @@ def with_notebooks_as_pages(app: Any, name: str, source: list[str]) -> None:
 def setup(app: Any) -> None:
     """Called by Sphinx."""
     app.connect("source-read", with_notebooks_as_pages)
-    app.connect("autodoc-process-docstring", as_restructured_text, priority=400)  # before napoleon's
+    app.connect("autodoc-process-docstring", as_restructured_text)
