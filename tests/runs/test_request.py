@@ -60,6 +60,14 @@ def test_help_shows_every_option_by_its_name_and_a_wrong_one_is_named() -> None:
         kinoray.run("base_moco", sede=3)
 
 
+@pytest.mark.parametrize("name", ["run", "dry_run", "loop", "sweep", "reproduce", "RunRequest", "SweepRequest"])
+def test_docstrings_list_every_option(name) -> None:
+    doc = inspect.getdoc(getattr(kinoray, name)) or ""
+    for option in inspect.signature(getattr(kinoray, name)).parameters:
+        assert doc.count(f"\n    {option}: ") == 1
+    assert "**options" not in doc
+
+
 def test_a_request_is_passed_on_whole_and_options_replace_its_fields() -> None:
     request = RunRequest("base_moco", seed=4, seeds=2, settings={"m": 0.5})
     assert request_of(RunRequest, request, {}) == request
