@@ -172,9 +172,9 @@ class RunRequest:
     ] = None
     """The backbone is then `features:FILE`."""
     seed: Annotated[Whole, Option("Seed of the run. [0]", int)] = 0
-    seeds: Annotated[Count | None, Option("Number of seeds, counted up from --seed; in parallel if possible.", int)] = (
-        None
-    )
+    seeds: Annotated[
+        Count | None, Option("Number of seeds, counted up from the first; in parallel if possible.", int)
+    ] = None
     orders: Orders = None
     """Each with all seeds; joint training and zero-shot have none."""
     num_workers: Annotated[Whole | None, Option("Training processes; 0: in this one. [1, or one per GPU]", int)] = None
