@@ -12,7 +12,7 @@ import re
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -298,7 +298,7 @@ def _cpu_ms() -> dict[str, str]:
     return {title: f"{row.get('step_time_ratio', 1) * learner:.0f}" for title, row in costs.items()}
 
 
-TABLES = {
+TABLES: dict[str, Callable[[], str]] = {
     "first-run": first_run,
     TABLE: table1,
     "methods": methods,
