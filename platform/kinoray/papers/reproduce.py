@@ -41,14 +41,11 @@ def reproduce(
 ) -> Any:
     """Make a paper's figure or table again; the same call goes on where it was stopped and reuses what is finished.
 
-    `concurrent` and `retry` are of figures over a knob.
-
     Args:
         name: A key of `REPRODUCTIONS` (`kinoray reproduce` lists them).
         keep: Copy it to `benchmarks/results/` of this checkout.
         tune: Search each row's own best settings first and keep them with the package (`papers.tuned`).
-        partial: Measure published data of which clips are missing, too, which is refused else; the page says what is
-            there.
+        partial: Measure published data of which clips are missing, too; the page says what is there.
         clips: Video files that a figure of attention maps looks at, in place of the stream's.
         stream: As of `sweep`. [the entry's, an embedded stream of the same protocol]
         seed: First of the seeds. [the entry's; nothing was chosen with its seeds]
@@ -59,7 +56,7 @@ def reproduce(
         A Reproduction, with its CSV, LaTeX, PNG, SVG, JSON and Markdown page written; with `dry_run` a dict.
 
     Raises:
-        UsageError: Before anything starts.
+        UsageError: Before anything starts; for `concurrent` and `retry` where it is no figure over a knob.
         Stopped: After Ctrl-C or SIGTERM.
     """
     if name not in REPRODUCTIONS:
