@@ -26,7 +26,7 @@ def names(kind: type) -> set[str]:
         ({"seed": True}, "`seed` is True: it should be a valid integer"),
         ({"seeds": 0}, "`seeds` is 0: it should be greater than or equal to 1"),
         ({"seeds": 1.5}, "`seeds` is 1.5: it should be a valid integer"),
-        ({"num_workers": -2}, "`num_workers` is -2: input"),
+        ({"num_workers": -2}, "`num_workers` is -2: it should"),
         ({"per_worker": {"GPU": -1}}, "`per_worker.GPU` is -1: it should be greater"),
         ({"num_workers": 0, "watch": 2}, "`watch` needs Ray"),
     ],
