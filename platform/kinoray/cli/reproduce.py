@@ -60,14 +60,8 @@ def reproduce_command(
 
     options = merged(options, {"stream": stream, "seeds": seeds, "seed": seed})
     held = parse_settings(settings or [])
-    chosen: dict[str, Any] = {
-        "keep": keep,
-        "tune": tune,
-        "partial": partial,
-        "clips": clips or (),
-        "retry": retry is not None,
-    }
-    made = [reproduce(part, settings=held, **chosen, **options) for part in parts_of(name)]
+    chosen: dict[str, Any] = {"keep": keep, "tune": tune, "partial": partial, "clips": clips or ()}
+    made = [reproduce(part, settings=held, retry=bool(retry), **chosen, **options) for part in parts_of(name)]
     if options.get("dry_run"):
         if "runs" in made[0]:
             printing.print_rows_to_run([row for part in made for row in part["runs"]], as_json)
