@@ -1,5 +1,6 @@
 """`kinoray run` and `extend`: train methods through a stream of tasks, and through further ones."""
 
+import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -55,7 +56,7 @@ def run_command(
 
 def _carried_out(requests: Sequence[RunRequest]) -> "list[Result]":
     """The results of all requests. Ray starts while what the runs need is imported."""
-    printer(requests[0].quiet)("Loading PyTorch, the methods and the stream ...")
+    printer(requests[0].quiet or not sys.stderr.isatty())("Loading PyTorch, the methods and the stream ...")
     from kinoray.runs.result import Result
     from kinoray.system.ray_session import start_ray
 
