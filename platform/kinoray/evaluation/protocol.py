@@ -174,7 +174,7 @@ class BaseProtocol(ABC):
             task: Index of the task, from 0.
 
         Returns:
-            The ranks; of None the last weights are kept.
+            The ranks, or None to keep the last weights.
         """
 
     @abstractmethod

@@ -56,7 +56,7 @@ def loop(method: Any, **options: Any) -> Iterator["OwnLoop"]:
     Raises:
         UsageError: Before anything starts.
         Busy: Another process holds the run.
-        RunFailed: In a task's verbs, as BadData, StorageFull and Stopped, as of `run`.
+        RunFailed: In a task's verbs; so are BadData, StorageFull and Stopped, as by `run`.
     """
     request = request_of(RunRequest, method, options)
     if request.seeds or request.orders:
