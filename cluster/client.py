@@ -87,9 +87,7 @@ def one_line_errors(url: str) -> Iterator[None]:
     except (requests.JSONDecodeError, requests.HTTPError, KeyError):
         raise UsageError(f"{url} answers, but not as the dashboard of a Ray cluster does.") from None
     except (ConnectionError, requests.RequestException):
-        raise Unreachable(
-            f"{url} does not answer. Check that the cluster is up, and the address reachable from here."
-        ) from None
+        raise Unreachable(f"{url} does not answer. Check that the cluster is up and reachable from here.") from None
     except RuntimeError as error:
         lines = [line for line in str(error).splitlines() if line.strip()]
         kind = Unreachable if "status code 5" in lines[0] else UsageError

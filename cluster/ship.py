@@ -162,9 +162,7 @@ def results_folder(words: Sequence[str], otherwise: str | None) -> str:
         found = [read_experiment(file)[0].get("runs") for file in written if os.path.exists(file)]
         named = next(filter(None, found), None)
     if not (named or otherwise):
-        raise UsageError(
-            "No folder is given for the results. Add --runs with a folder that all the cluster's nodes see."
-        )
+        raise UsageError("No folder is given for the results. Add --runs with a folder that all nodes see.")
     return _absolute(str(named or otherwise))
 
 
@@ -222,9 +220,7 @@ def _with_absolute_places(typed: Sequence[str]) -> list[str]:
     for word in typed:
         option, equals, value = word.partition("=")
         if re.search(r"(^|=)sqlite[^:]*://(?!//)", word):
-            raise UsageError(
-                f"{word} would be lost with the job. Give the database's absolute path: sqlite:////shared/a.db."
-            )
+            raise UsageError(f"{word} would be lost with the job. Give an absolute path: sqlite:////shared/a.db.")
         if option in WRITTEN and equals:
             words += [option, _absolute(value)]
         else:

@@ -121,7 +121,7 @@ def test_recall_grows_with_k_and_stays_in_percent(ranks: list[float]) -> None:
     [
         ([[1.0, nan]], [0], "nan"),
         ([[1.0, 2.0]], [2], "0..1"),
-        ([[1.0, 2.0]], [0, 1], "index of the right video per row"),
+        ([[1.0, 2.0]], [0, 1], "one right index per row"),
     ],
 )
 def test_scores_that_cannot_be_ranked_are_refused(scores: list, truth: list, message: str) -> None:

@@ -81,13 +81,10 @@ def ranks_of(scores_QV: ArrayLike, truth_Q: ArrayLike) -> Ranks:
     scores, truth = np.asarray(scores_QV), np.asarray(truth_Q, dtype=np.int64)
     if scores.ndim != 2 or truth.shape != scores.shape[:1]:
         raise ValueError(
-            f"Scores must be (queries, videos) with the index of the right video per row, but got {scores.shape} and "
-            f"{truth.shape}."
+            f"Scores must be (queries, videos) with one right index per row, but got {scores.shape} and {truth.shape}."
         )
     if truth.size and not (truth.min() >= 0 and truth.max() < scores.shape[1]):
-        raise ValueError(
-            f"Indices of right videos must lie in 0..{scores.shape[1] - 1}, but got {truth.min()}..{truth.max()}."
-        )
+        raise ValueError(f"Right indices must lie in 0..{scores.shape[1] - 1}, but got {truth.min()}..{truth.max()}.")
     if np.isnan(scores).any():
         raise ValueError("Scores must be numbers, but some are nan, as after a training that diverged.")
     own = np.take_along_axis(scores, truth[:, None], axis=1)

@@ -498,7 +498,7 @@ def test_ctvr_follows_the_published_split_and_validates_on_unused_videos(tmp_pat
 
 def test_ctvr_builds_a_split_where_none_is_published(tmp_path, monkeypatch):
     ctvr_tree(tmp_path, published=False)
-    with pytest.raises(UsageError, match="2 classes cannot be divided equally among 10 tasks"):
+    with pytest.raises(UsageError, match="2 classes cannot be divided evenly among 10 tasks"):
         readers.read("ctvr-msrvtt-10", tmp_path)
     videos = [f"v{n}" for n in range(400)]
     classes = {v: str(int(v[1:]) % 20) for v in videos}

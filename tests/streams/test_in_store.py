@@ -231,7 +231,7 @@ def test_a_killed_process_leaves_no_copy_and_its_draft_goes(there, cache):
 @pytest.mark.parametrize("name", ["../out.mp4", "/out.mp4", "a/../../out.mp4", "a//b.mp4", "a\0.mp4"])
 def test_names_in_a_store_that_leave_the_folder_are_refused(there, cache, monkeypatch, name):
     monkeypatch.setattr(Remote, "states", lambda self: {"v0.mp4": (5, 0), name: (5, 0)})
-    with pytest.raises(UsageError, match="points outside its folder or is not a plain name"):
+    with pytest.raises(UsageError, match="is outside its folder or not a plain name"):
         stand_in(URI)
     assert not [path for path in cache.parents[1].rglob("*out.mp4")] and not [*(cache / "remote").iterdir()]
 

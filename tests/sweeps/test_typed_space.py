@@ -46,7 +46,7 @@ def test_a_name_or_nothing_is_passed_on() -> None:
         (["momenta", "budget"], [], "momenta is a whole space"),
         (["momenta"], ["m=0.9,0.99"], "momenta is a whole space"),
         (["m=0:1", "m=0.9,1"], [], "m is given twice"),
-        (["m=0.9"], [], "give a range, such as m=0.9:1"),
+        (["m=0.9"], [], "give a range, like m=0.9:1"),
         ([], ["m"], "must be name=value"),
     ],
 )

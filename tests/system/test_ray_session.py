@@ -94,7 +94,7 @@ def family(pid: int) -> list[psutil.Process]:
 def test_one_ray_serves_all_threads_and_runs_of_a_process_until_shutdown() -> None:
     out, err = alone(TWO_SESSIONS).communicate(timeout=180)
     said, answers, nodes, heads, started, left = json.loads(out)
-    assert said == ["Starting Ray ...", "Joining the Ray that this process has started ..."]
+    assert said == ["Starting Ray ...", "Joining the Ray that this process started ..."]
     assert answers == [7, 7] and nodes == 1 and len(heads) == 1 and len(started) > 3
     assert not left and err == ""
     assert not [pid for pid in started if psutil.pid_exists(pid)]

@@ -156,8 +156,7 @@ def check(name: str, argument: str) -> None:
     folder = _folder(argument)
     if folder is not None and not (folder / FOLDER_CONFIG).is_file():
         raise UsageError(
-            f"{folder} has no {FOLDER_CONFIG}, so it is not a folder of open_clip. For a transformers folder, use "
-            "hf:FOLDER."
+            f"{folder} has no {FOLDER_CONFIG}: not an open_clip folder. For a transformers folder, use hf:FOLDER."
         )
     if folder is not None and not any(folder.glob("*.safetensors")):
         raise UsageError(f"{folder} holds no .safetensors file with weights.")

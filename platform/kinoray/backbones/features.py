@@ -89,9 +89,7 @@ def check(name: str, argument: str) -> None:
     backbones.check_backbone(argument)
     cls = backbones.backbone_class(argument)
     if not issubclass(cls, TwoTower) or cls.forget_video is TwoTower.forget_video:
-        raise UsageError(
-            f"{name}:{argument}: it has no text tower of its own. Name a backbone that has one, such as clip."
-        )
+        raise UsageError(f"{name}:{argument}: it has no text tower of its own. Name one that has, such as clip.")
 
 
 def weights_folder(name: str, argument: str) -> Path | Sequence[Path] | None:

@@ -16,25 +16,17 @@ if TYPE_CHECKING:
 
 @takes_options(SweepRequest, MEASURED)
 def reproduce_command(
-    name: Annotated[
-        str | None, typer.Argument(metavar="NAME", help="A figure or table; without it, all are listed.")
-    ] = None,
+    name: Annotated[str | None, typer.Argument(metavar="NAME", help="Without it, all are listed.")] = None,
     stream: Annotated[
         str | None, typer.Option(help="A stream's name or FOLDER[:OPTIONS]. [one that comes with kinoray]")
     ] = None,
     seeds: Annotated[int | None, typer.Option(help="Runs per point or row. [the figure's or table's]")] = None,
     seed: Annotated[int | None, typer.Option(help="First of the seeds. [the figure's or table's]")] = None,
-    settings: Annotated[
-        list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="A setting for all runs.")
-    ] = None,
+    settings: Annotated[list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="For all runs.")] = None,
     retry: Annotated[str | None, typer.Option(metavar="failed", help="Run failed points again.")] = None,
     tune: Annotated[bool, typer.Option("--tune", help="Search each row's own best settings first.")] = False,
-    partial: Annotated[
-        bool, typer.Option("--partial", help="Run even if clips of published data are missing.")
-    ] = False,
-    keep: Annotated[
-        bool, typer.Option("--keep", help="Copy the table to this repository's benchmarks/results.")
-    ] = False,
+    partial: Annotated[bool, typer.Option("--partial", help="Run even if published clips are missing.")] = False,
+    keep: Annotated[bool, typer.Option("--keep", help="Copy the table to benchmarks/results.")] = False,
     clips: Annotated[
         list[Path] | None, typer.Option("--clip", help="A video for attention maps. [clips of the stream]")
     ] = None,

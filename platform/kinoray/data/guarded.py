@@ -51,14 +51,10 @@ def guarded_rows(reader: SlotReader, slots: Iterable[tuple[int, int]], alone: Al
                 break
             place = reader.next_clip(group, slot)
             if place is None:
-                raise RunFailed(
-                    f"The reading process crashes even without a clip to read (row {slot} of step {group})."
-                )
+                raise RunFailed(f"The reading process crashes even with no clip to read (row {slot} of step {group}).")
             _crashing.add(place)
         else:
-            raise RunFailed(
-                f"{MOST} clips in a row crashed the processes that read them. Check that there is free memory."
-            )
+            raise RunFailed(f"{MOST} clips in a row crashed the processes that read them. Check the free memory.")
 
 
 def _tried(alone: Alone, reader: SlotReader, group: int, slot: int) -> Row | None:
@@ -91,7 +87,5 @@ def isolated(read: Callable[..., Answer], *arguments: Any) -> Answer:
 
 def _answer(future: Future[Answer]) -> Answer:
     if not done_of([future]):
-        raise RunFailed(
-            f"Reading a clip has taken over {pool.GIVES_UP_S / 60:g} minutes. Check that the storage is reachable."
-        )
+        raise RunFailed(f"Reading a clip has taken over {pool.GIVES_UP_S / 60:g} minutes. Check the storage.")
     return future.result()

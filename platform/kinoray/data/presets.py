@@ -69,9 +69,7 @@ class Augmentation:
         for name in ("crop_scale", "crop_ratio", "blur_sigma"):
             low, high = getattr(self, name) or (0, 1)
             if low > high:
-                raise ValueError(
-                    f"`{name}` must be (least, largest), the smaller number first, but got ({low}, {high})"
-                )
+                raise ValueError(f"`{name}` must be (least, largest), the smaller one first, but got ({low}, {high})")
         if self.blur_kernel_px and self.blur_kernel_px % 2 == 0:
             raise ValueError(f"`blur_kernel_px` must be odd or 0, but got {self.blur_kernel_px}")
 

@@ -96,9 +96,7 @@ def _download(package: Package, folder: Path) -> Path:
                 f"{package.file} elsewhere and give its folder with --from FOLDER."
             ) from None
         except subprocess.TimeoutExpired:
-            raise RunFailed(
-                f"{package.name} did not arrive within {LONGEST_S / 60:g} minutes. Run the same command again."
-            ) from None
+            raise RunFailed(f"{package.name} took over {LONGEST_S / 60:g} minutes. Run the command again.") from None
         if ended.returncode == 0 and (files := [path for path in folder.iterdir() if path.is_file()]):
             return files[0]
         failed = failed or _last_words(ended.stderr)
@@ -160,9 +158,7 @@ def _tar_of(file: BinaryIO, archive: Path) -> BinaryIO:
         if header.startswith(b"data.tar"):
             return io.BytesIO(file.read(size))
         file.seek(size + size % 2, io.SEEK_CUR)
-    raise UsageError(
-        f"{archive} has no data.tar, so it is not a complete Debian package. Delete it and fetch it again."
-    )
+    raise UsageError(f"{archive} has no data.tar, so it is not a whole Debian package. Delete it and fetch it again.")
 
 
 def _check(archive: Path, sizes: Iterable[int]) -> None:

@@ -130,9 +130,7 @@ def _check_size(image: Image.Image, data: bytes) -> None:
         raise VideoError("limits", f"{width} x {height} pixels are more than the limit of {most}")
     scans = data.count(b"\xff\xda") if image.format in ("JPEG", "MPO") else 1
     if width * height * scans > SCANNED_PIXELS:
-        raise VideoError(
-            "limits", f"{scans} JPEG scans of {width} x {height} pixels are more than the limit of {SCANNED_PIXELS}"
-        )
+        raise VideoError("limits", f"{scans} JPEG scans of {width} x {height} pixels are more than {SCANNED_PIXELS}")
 
 
 def orientation(image: Image.Image) -> int:

@@ -40,9 +40,7 @@ def nearest(queries_QF: Tensor, bank_NF: Tensor, k: int) -> tuple[Tensor, Tensor
     Raises: ValueError if the bank is empty or k < 1.
     """
     if not len(bank_NF) or k < 1:
-        raise ValueError(
-            f"Nearest neighbours need a bank of pictures and `k >= 1`, but got {len(bank_NF)} pictures and {k=}."
-        )
+        raise ValueError(f"kNN needs a bank of pictures and `k >= 1`, but got {len(bank_NF)} pictures and {k=}.")
     bank_FN = nn.functional.normalize(bank_NF, dim=1).T
     parts = []
     for block in queries_QF.split(max(1, SCORES_NUMEL // len(bank_NF))):

@@ -277,9 +277,7 @@ def _own_protocol(source: Source) -> BaseProtocol:
     """The protocol of a user's file or class. Raises: UsageError where it does not say what every protocol says."""
     cls: type[Any] = whole(class_of(source, "Protocol", BaseProtocol)[0], source.name)
     if lacking := [fact for fact in ("scores", "about", "headlines", "objective") if not hasattr(cls, fact)]:
-        raise UsageError(
-            f"{source.name}: its class does not define {' and '.join(lacking)}. See `kinoray new protocol`."
-        )
+        raise UsageError(f"{source.name}: its class lacks {' and '.join(lacking)}. See `kinoray new protocol`.")
     protocol = cls()
     protocol.name = source.name
     facts_of(protocol)

@@ -142,13 +142,10 @@ def _longer(old: Result, request: RunRequest, new: TaskData) -> tuple[RunRequest
     """The request of the longer run, and the run. Raises: UsageError where the old one cannot be extended."""
     label = label_of(old)
     if old.state != "finished":
-        raise UsageError(f"{label} is {old.state}, not finished; finish it first with the command that started it.")
+        raise UsageError(f"{label} is {old.state}, not finished; finish it with the command that started it.")
     if old.joint or old.zero_shot:
         kind = "joint training" if old.joint else "zero-shot"
-        raise UsageError(
-            f"{label} is {kind} and has no state between tasks, so it cannot be extended. Run it again on the longer "
-            "stream."
-        )
+        raise UsageError(f"{label} is {kind}: it has no state to extend. Run it again on the longer stream.")
     if old.equal_flops:
         raise UsageError(f"The steps of {label} were fixed at its start (`equal_flops`). Run it again on all tasks.")
     if old.protocol.looks_ahead:

@@ -367,9 +367,7 @@ def _checkout() -> Path:
     """The checkout that this package runs from. Raises: UsageError where it is installed."""
     root = Path(__file__).parents[3]
     if not (root / "benchmarks" / "results").is_dir():
-        raise UsageError(
-            "--keep and --tune write into kinoray's repository, but this is an installed package. Run a checkout."
-        )
+        raise UsageError("--keep and --tune write into kinoray's repository: run a checkout, not a package.")
     return root
 
 

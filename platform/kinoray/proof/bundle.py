@@ -92,9 +92,7 @@ def _checked(result: Result, stream: str | Stream | None, method: Any) -> Resolv
     """The run, resolved anew. Raises: UsageError where it cannot be bundled."""
     label, outcome = label_of(result), result.outcome
     if outcome["state"] != "finished":
-        raise UsageError(
-            f"{label} is {outcome['state']}, not finished; finish it first with the command that started it."
-        )
+        raise UsageError(f"{label} is {outcome['state']}, not finished; finish it with the command that started it.")
     chain = outcome.get("chain", [])
     if not chain or None in chain:
         raise UsageError(

@@ -250,9 +250,7 @@ def _tasks(results: Sequence[Result]) -> list[str]:
         worlds = other.stream != first.stream and family_of(other.stream) == family_of(first.stream)
         if not (same or worlds) or len(other.tasks) != len(first.tasks):
             both = " and ".join(f"{run.folder} is of {run.stream} ({', '.join(run.tasks)})" for run in (first, other))
-            raise UsageError(
-                f"Runs on different streams or tasks cannot share a table: {both}. Compare them separately."
-            )
+            raise UsageError(f"Runs on different streams or tasks cannot share a table: {both}. Compare separately.")
     alike = all(result.tasks == first.tasks for result in results)
     return first.tasks if alike else [f"task {number}" for number in range(1, len(first.tasks) + 1)]
 

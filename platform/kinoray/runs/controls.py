@@ -62,6 +62,4 @@ def check_control(name: str, joint: bool, zero_shot: bool, equal_flops: bool) ->
     if control.joint or control.zero_shot:
         asked = f"control {name}"
     if equal_flops and asked:
-        raise UsageError(
-            f"`equal_flops` sets steps per task, but `{asked}` does not train task by task: leave one out."
-        )
+        raise UsageError(f"`equal_flops` sets steps per task, but `{asked}` does not train task by task: drop one.")

@@ -182,9 +182,7 @@ def open_run(
         return now
     then = read_record(run.folder, STARTED)
     if (owner := then.get("run", run.label)) != run.label:
-        raise ConfigMismatch(
-            f"{path} belongs to another run, {owner}. Put the right file back, or start over with --fresh."
-        )
+        raise ConfigMismatch(f"{path} belongs to another run, {owner}. Put the right file back, or use --fresh.")
     if gpu is not None and "device" not in then:  # written before it was known
         then |= _place(run, gpu) | ({} if way is None else {"way": str(way)})
         write_text(path, json.dumps(then, indent=1))

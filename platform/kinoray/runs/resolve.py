@@ -298,9 +298,7 @@ def _configured(
     parts = {f"method {name}": cls.Config, "the recipe": Recipe}
     shared = set(names_of(cls.Config)) & set(names_of(Recipe))
     if shared:
-        raise UsageError(
-            f"{name}: rename these settings of Config, which the stream's recipe has too: {', '.join(shared)}."
-        )
+        raise UsageError(f"{name}: rename settings of Config that the stream's recipe has, too: {', '.join(shared)}.")
     given = split_overrides(request.settings, parts)
     released = _released(cls, name, stream) if request.as_released else {}
     plain_frames = VECTORS_RECIPE if backbone_class(backbone).reads_vectors else {}

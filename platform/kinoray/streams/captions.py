@@ -83,9 +83,7 @@ def _clips(listing: Listing, own: OwnFolder) -> list[ListedClip]:
             )
         clip.captions += [text for text in _captions(row, where) if text not in clip.captions]
     if len({clip.split is None for clip in clips.values()}) > 1:
-        raise UsageError(
-            f"{listing.source.name}: some rows have a split and some do not. Fill the column or remove it."
-        )
+        raise UsageError(f"{listing.source.name}: some rows have a split, some do not. Fill the column or remove it.")
     return list(clips.values())
 
 

@@ -125,8 +125,7 @@ class SweepRequest:
     def __post_init__(self) -> None:
         if not 0.0 < self.kept_share <= 1.0:
             raise UsageError(
-                "`prune`, the share of trials kept after each task, must be above 0 and at most 1, but got "
-                f"{self.prune}."
+                f"`prune` (share of trials kept after each task) must be above 0 and at most 1, but got {self.prune}."
             )
         if self.name is not None and (not self.name or Path(self.name).name != self.name or self.name[0] == "."):
             raise UsageError(f"A sweep's name must be a valid folder name, but got {self.name!r}.")

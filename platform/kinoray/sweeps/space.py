@@ -210,9 +210,7 @@ def _knob(name: str, text: str) -> dict[str, Any]:
     low, colon, rest = text.partition(":")
     high, _, more = rest.partition(":")
     if not colon:
-        raise UsageError(
-            f"--space {name}={text}: give a range, such as {name}=0.9:1 or {name}=1e-4:1e-2:log, or values: a,b,c."
-        )
+        raise UsageError(f"--space {name}={text}: give a range, like {name}=0.9:1 or {name}=1e-4:1e-2:log, or a,b,c.")
     ends = {"low": _value(name, low), "high": _value(name, high)}
     return ends | ({"log": True} if more == "log" else {"step": _value(name, more)} if more else {})
 

@@ -382,9 +382,7 @@ class TrialRun:
             report["parameters"] = float(self.parameters)
         for name in self.job.known_after(self.task):
             if name not in report or not math.isfinite(report[name]):
-                raise RunFailed(
-                    f"{name} on the validation splits is {report.get(name, 'missing')}, not a finite number."
-                )
+                raise RunFailed(f"{name} on the validation splits is {report.get(name, 'missing')}, not finite.")
         report["wall_s"] = self._wall_s()
         report["folders"] = [str(seed.run.folder) for seed in self.seeds]
         report["then"] = [str(then.run.folder) for then in self.then]

@@ -113,9 +113,7 @@ def _wait(file: IO[bytes], at_most_s: float) -> None:
     while not _taken(file):
         if time.monotonic() > end:
             folder, holder = Path(file.name).parent, _holder(file)
-            raise Busy(
-                f"{folder} has been held by {holder} for {at_most_s / 60:g} minutes. If that process hangs, end it."
-            )
+            raise Busy(f"{folder} has been held by {holder} for {at_most_s / 60:g} minutes. If that one hangs, end it.")
 
 
 def _flock(file: IO[bytes], operation: int) -> None:

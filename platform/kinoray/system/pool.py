@@ -89,9 +89,7 @@ def in_lots(
             for future in done:
                 yield waiting.pop(future), future.result()
     except BrokenProcessPool:
-        raise RunFailed(
-            f"A process that {does} crashed. Check that there is free memory, then run the same command again."
-        ) from None
+        raise RunFailed(f"A process that {does} crashed. Check the memory, and run the same command again.") from None
     finally:
         for future in waiting:
             future.cancel()
@@ -113,9 +111,7 @@ def one_process(function: Callable[..., Any]) -> "ProcessPoolExecutor":
             return process
         process.shutdown(kill_workers=True)
         if not answered:
-            raise RunFailed(
-                f"A process did not start within {GIVES_UP_S / 60:g} minutes. Check that the storage is reachable."
-            )
+            raise RunFailed(f"A process did not start within {GIVES_UP_S / 60:g} minutes. Check the storage.")
     raise RunFailed(
         f"No process could be started to read clips in {STARTS} tries: {_last_words(function)}. Fix that "
         "(`kinoray doctor` checks the installation), then run the same command again; nothing that was committed is "

@@ -145,9 +145,7 @@ def _connected(job: str, dashboard: bool, say: Callable[[str], None]) -> Any:
         return _init(_checked(address), job)
     if _head is not None and (_head.process.poll() is not None or dashboard > _head.dashboard):
         shutdown()
-    say(
-        "Starting Ray ..." if _head is None or not _head.answer else "Joining the Ray that this process has started ..."
-    )
+    say("Starting Ray ..." if _head is None or not _head.answer else "Joining the Ray that this process started ...")
     return _init(f"{LOOPBACK}:{_port_of(_started(dashboard))}", job)
 
 
@@ -283,10 +281,7 @@ def num_gpus(say: Callable[[str], None] = lambda text: None) -> int:
     count = int(ray.cluster_resources().get("GPU", 0))
     if not count or _gpus_work(ray.get_runtime_context().get_job_id()):
         return count
-    say(
-        f"Ray counts {count} GPUs that torch cannot use, so CPUs are used. `kinoray doctor` shows why (a CPU build of "
-        "torch, an old driver)."
-    )
+    say(f"Ray counts {count} GPUs that torch cannot use: CPUs are used (`kinoray doctor` shows why).")
     return 0
 
 

@@ -76,9 +76,7 @@ def _fill(folder: Path, remote: Remote, listed: dict[str, tuple[int, int]]) -> N
     """Tables, and holes for all others. Raises: UsageError for a name that no file may have here."""
     for name in listed:
         if os.path.normpath(name) != name or name.startswith(("/", "../")) or "\0" in name:
-            raise UsageError(
-                f"{remote.shown}: {name!r} points outside its folder or is not a plain name. Rename it there."
-            )
+            raise UsageError(f"{remote.shown}: {name!r} is outside its folder or not a plain name. Rename it there.")
 
     def write(item: tuple[str, tuple[int, int]]) -> None:
         name, (size, mtime_ns) = item

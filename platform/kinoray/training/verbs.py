@@ -30,9 +30,7 @@ def checked_groups(groups: Any) -> dict[str, ParamGroup]:
                 "param_groups", f"{kind(group)} as group {name!r}", 'a ParamGroup, as in trainable(module, "x")'
             )
         if not isinstance(group.params, dict):
-            raise _wrong(
-                "param_groups", f"{kind(group.params)} as parameters of {name!r}", "a dict of parameters by name"
-            )
+            raise _wrong("param_groups", f"{kind(group.params)} as parameters of {name!r}", "a dict {name: parameter}")
         strays = [key for key, value in group.params.items() if not isinstance(value, nn.Parameter)]
         if strays:
             came = f"{kind(group.params[strays[0]])} as {strays[0]!r} of group {name!r}"

@@ -112,7 +112,5 @@ def _part(path: Path, labels_key: str, num_classes: int) -> tuple[np.ndarray, li
     known = range(num_classes)
     labels = list(labels) if isinstance(labels, Iterable) else []
     if len(labels) != len(data) or not all(isinstance(label, int) and label in known for label in labels):
-        raise UsageError(
-            f"{path} must hold {len(data)} `{labels_key}`, each below {num_classes}. Get the data set again."
-        )
+        raise UsageError(f"{path} must hold {len(data)} `{labels_key}`, each below {num_classes}. Get the set again.")
     return data.reshape(-1, 3, SIDE, SIDE).transpose(0, 2, 3, 1), labels

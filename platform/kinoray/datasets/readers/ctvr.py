@@ -137,9 +137,7 @@ def build_split(
     Raises: UsageError where the classes cannot be dealt out equally.
     """
     if not order or len(order) % tasks:
-        raise UsageError(
-            f"{len(order)} classes cannot be divided equally among {tasks} tasks. Get the published split."
-        )
+        raise UsageError(f"{len(order)} classes cannot be divided evenly among {tasks} tasks. Get the published split.")
     width = len(order) // tasks
     runs = {str(task + 1): order[task * width : (task + 1) * width] for task in range(tasks)}
     of_class: dict[str, dict[str, list[str]]] = {"train": {}, "test": {}}

@@ -154,9 +154,7 @@ def _parts(folder: Path, word: str, shape: tuple[int, ...]) -> Iterator[np.ndarr
     for part in range(PARTS):
         pictures = _load(folder, word, part)
         if pictures.shape[1:] != shape or pictures.dtype.kind not in "fu":
-            raise UsageError(
-                f"{folder}: part {part + 1} of {word} has another type or shape than the first. Get it again."
-            )
+            raise UsageError(f"{folder}: part {part + 1} of {word} differs from part 1 in type or shape. Get it again.")
         for start in range(0, len(pictures), 1000):  # a part of the release takes half a gigabyte
             piece = pictures[start : start + 1000]
             yield piece if piece.dtype == np.uint8 else np.rint(np.clip(piece, 0, 1) * 255).astype(np.uint8)
