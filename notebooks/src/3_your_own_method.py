@@ -47,11 +47,11 @@ class MarginContrast(BaseMethod):
 
 
 # %% [markdown]
-# It runs like any other, on Ray, here with 80 of 400 steps a task; its settings are checked, and its source goes into the
-# run's folder.
+# It runs like any other, on Ray, here with 80 steps a task; its settings are checked, and its source goes into the run's
+# folder.
 
 # %%
-options = dict(stream="moving-cvlm", settings={"max_steps": 80}, quiet=True)
+options = dict(stream="moving-conflict", settings={"max_steps": 80}, quiet=True)
 mine = kinoray.run(MarginContrast, **options)
 mine
 
