@@ -1,12 +1,19 @@
 """What is handed on besides the code: the site builds without a warning, and the sdist and wheel work elsewhere."""
 
 import ast
+import html
+import json
 import os
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from pydoc import locate
+from threading import Thread
 
 import pytest
 import yaml
@@ -114,10 +121,67 @@ def test_the_sites_pages_show_in_a_browser(site: Path, tmp_path: Path) -> None:
         ("methods", ("FrameFusionMoE", "partly: of", "kinoray run bmu_moco")),
         ("operations", ("Exit codes", "KINORAY_RUNS")),
         ("api", ("momentum_weights", "Returns")),
+        ("examples/1_quick_start", ("Quick start", "bmu_moco", "HM", "after", "street")),
+        ("examples/4_sweep_and_figure", ("m_hat", "complete")),
+        ("examples/6_search", ("a red square falls at the left by day", "day-red-left")),
     ):
         page = rendered((site / f"{name}.html").as_uri(), tmp_path / "profile")
         text = " ".join(re.sub(r"<[^>]+>", "", page).split())  # code has an element for each of its words
         assert [words for words in told if words not in text] == []
+
+
+WIDTHS_PX = (390, 700, 1200)
+MEASURE = """<body><script>
+const opened = (page, width) => new Promise(done => {
+  const frame = document.createElement("iframe");
+  frame.style = `border: 0; width: ${width}px; height: 900px`;
+  frame.onload = () => done(frame);
+  frame.src = page;
+  document.body.append(frame);
+});
+const scrolls = element => ["auto", "scroll"].includes(getComputedStyle(element).overflowX);
+const scrolled = element => element.tagName !== "ARTICLE" && (scrolls(element) || scrolled(element.parentElement));
+(async () => {
+  const told = [];
+  for (const page of PAGES) for (const width of WIDTHS) {
+    const frame = await opened(page, width), root = frame.contentDocument.documentElement;
+    for (const element of root.querySelectorAll("article *"))
+      if (element.getBoundingClientRect().right > root.clientWidth + 1 && !scrolled(element.parentElement)) {
+        told.push(`${page} at ${width}: ${element.tagName} ${element.className}`);
+        break;
+      }
+    frame.remove();
+  }
+  document.title = JSON.stringify(told);
+})();
+</script>"""
+"""A page that opens others in frames of some widths: its title becomes a list of what juts out and does not scroll."""
+
+
+@pytest.mark.slow
+def test_nothing_in_the_sites_pages_is_wider_than_a_phones_a_tablets_or_a_laptops_window(
+    site: Path, tmp_path: Path
+) -> None:
+    pages = sorted(str(page.relative_to(site)) for page in site.rglob("*.html"))
+    (site / "wide.html").write_text("<article><p style='width: 800px'>")
+    text = MEASURE.replace("PAGES", json.dumps([*pages, "wide.html"])).replace("WIDTHS", json.dumps(WIDTHS_PX))
+    (site / "measure.html").write_text(text)
+    with served(site) as address:
+        title = re.search("<title>(.*)</title>", rendered(f"{address}/measure.html", tmp_path / "profile", 3_600_000))
+    assert len(pages) > 30 and title is not None
+    assert json.loads(html.unescape(title[1])) == ["wide.html at 390: P ", "wide.html at 700: P "]
+
+
+@contextmanager
+def served(folder: Path) -> Iterator[str]:
+    """A folder's files at an address of this machine: a page from a disk may not look into another."""
+    handler = partial(SimpleHTTPRequestHandler, directory=str(folder))
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        Thread(target=server.serve_forever).start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}"
+        finally:
+            server.shutdown()
 
 
 @pytest.mark.slow
