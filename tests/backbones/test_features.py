@@ -148,7 +148,7 @@ def test_clips_of_several_widths_end_a_run(tmp_path: Path) -> None:
     for number in range(0, 12, 2):
         np.save(tmp_path / f"clip{number}.npy", np.ones((6, 40), np.float32))
     spec = spec_of("avg_pool", stream, tmp_path, backbone=BACKBONE, settings={"max_steps": 6, "batch_size": 4})
-    with pytest.raises((BadData, UsageError), match="vectors have"):
+    with pytest.raises((BadData, UsageError), match="vectors of"):
         run_spec(spec)
 
 

@@ -139,7 +139,7 @@ def test_what_is_no_finished_run_is_refused_in_one_line(parent, coloured, tmp_pa
         (str(parent.folder), "There is no run .*If the folder was moved, put it back"),
         (str(tmp_path), "There is no run"),
         ("", "There is no run .none is named."),
-        (unfinished.folder, "is not finished.*Finish it"),
+        (unfinished.folder, "is not finished.*First finish it"),
     ):
         with pytest.raises(UsageError, match=message) as error:
             check_backbone(f"run:{argument}")
