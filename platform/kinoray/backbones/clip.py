@@ -151,8 +151,8 @@ def at_ends(states_BLW: Tensor, ends_B: Tensor) -> Tensor:
 
 
 def check(name: str, argument: str) -> None:
-    """Refuse a model that open_clip has not, or whose text tower is not CLIP's own. Raises: UsageError."""
-    model, _ = _parts(argument)
+    """Refuse names that open_clip has not, and another text tower than CLIP's. Raises: UsageError."""
+    model, weights = _parts(argument)
     folder = _folder(argument)
     if folder is not None and not (folder / FOLDER_CONFIG).is_file():
         raise UsageError(
@@ -165,6 +165,9 @@ def check(name: str, argument: str) -> None:
         raise unknown(
             "CLIP model", model, known, "Use clip:MODEL/TAG, clip:MODEL//FILE, clip:FOLDER or clip:MODEL/random."
         )
+    tags = open_clip().list_pretrained_tags_by_model(model)
+    if folder is None and weights not in ("", RANDOM, *tags) and not weights.startswith("/"):
+        raise unknown(f"set of weights for {model}", weights, tags, "For a file, use clip:MODEL//FILE.")
     config = open_clip().get_model_config(model)
     if config.get("custom_text") or not set(config["text_cfg"]) <= PLAIN_TEXT:
         raise UsageError(f"{model} does not use CLIP's own text tower; kinoray supports plain CLIPs, such as ViT-B-32.")
