@@ -1,6 +1,6 @@
 """Can a stream judge anything? Conditions that the plain learner and its bounds set alone.
 
-    python benchmarks/conditions.py STREAM [--splits 1 2 3] [--seeds 5] [--runs DIR] [--keep] [--set NAME=VALUE]
+    python benchmarks/conditions.py STREAM [--splits 1 2 3] [--seed 0] [--seeds 5] [--runs DIR] [--keep] [--set X=Y]
 
 Runs the plain learner (Base-MoCo; MoCo or SimSiam on pictures) on each split with each seed, its controls, joint
 training and zero-shot, and says which condition holds. What all methods share (rate, epochs) was chosen on split 0,
@@ -213,12 +213,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("stream", choices=GROUNDS)
     parser.add_argument("--splits", type=int, nargs="+", default=[1, 2, 3])
+    parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--runs", type=Path)
     parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE")
     parser.add_argument("--keep", action="store_true")
     asked = parser.parse_args()
-    ground, splits, seeds = GROUNDS[asked.stream], asked.splits, asked.seeds
+    ground, splits, seeds = GROUNDS[asked.stream], asked.splits, range(asked.seed, asked.seed + asked.seeds)
     settings = parse_settings(asked.set)
     rows = dict(ground.rows)
     if asked.stream.startswith("glyphs"):
@@ -227,7 +228,13 @@ def main() -> None:
 
     def runs_of(split: int, options: Mapping[str, Any], method: str = ground.method, part: str = "") -> RunRequest:
         return RunRequest(
-            method, stream=f"{asked.stream}:{split}{part}", seeds=seeds, runs=asked.runs, quiet=True, **options
+            method,
+            stream=f"{asked.stream}:{split}{part}",
+            seed=asked.seed,
+            seeds=asked.seeds,
+            runs=asked.runs,
+            quiet=True,
+            **options,
         )
 
     runs: Runs = {}
@@ -247,12 +254,12 @@ def main() -> None:
         (RESULTS / f"conditions-{asked.stream}.md").write_text(f"{page}\n", encoding="utf-8")
 
 
-def head(stream: str, method: str, splits: list[int], seeds: int, settings: Mapping[str, Any]) -> list[str]:
+def head(stream: str, method: str, splits: list[int], seeds: range, settings: Mapping[str, Any]) -> list[str]:
     changed = "".join(f", {name}={value}" for name, value in settings.items())
     return [
         f"Conditions of `{stream}`, set by {method} and its bounds alone: splits {', '.join(map(str, splits))},",
-        f"seeds 0 to {seeds - 1}{changed}. Each number is the mean over splits and seeds, ± the standard deviation of",
-        "the splits' means. Split 0 chose what all methods share.",
+        f"seeds {seeds[0]} to {seeds[-1]}{changed}. Each number is the mean over splits and seeds, ± the standard",
+        "deviation of the splits' means. Split 0 chose what all methods share.",
         "",
     ]
 
