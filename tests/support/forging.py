@@ -319,7 +319,7 @@ def _hostile_bytes(files: Files) -> dict[str, bytes]:
     huge = struct.pack("<Q", 1 << 60)
     return {
         "empty": b"",
-        "not a zip": b"kinoray" * 100,
+        "no zip": b"kinoray" * 100,
         "cut zip": whole[: len(whole) // 2],
         "torn end": whole[:-10],
         "random behind the magic": b"PK\x03\x04" + random.Random(0).randbytes(4000),
@@ -354,8 +354,8 @@ def _hostile_bytes(files: Files) -> dict[str, bytes]:
         "run that is not there": head_with(sections={"micro": ["0", "7"]}),
         "member with a path": head_with(members={"../x": {"bytes": 1, "sha256": "0" * 64}, "runs/9/run.json": None}),
         "bundle.json is a list": _zip((files | {BUNDLE: b"[]"}).items()),
-        "bundle.json is not JSON": _zip((files | {BUNDLE: b"{'a': 1}"}).items()),
-        "bundle.json is not UTF-8": _zip((files | {BUNDLE: b"\xff\xfe{}"}).items()),
+        "bundle.json is no JSON": _zip((files | {BUNDLE: b"{'a': 1}"}).items()),
+        "bundle.json is no UTF-8": _zip((files | {BUNDLE: b"\xff\xfe{}"}).items()),
         "deep JSON": replaced(run, b"[" * 200_000 + b"]" * 200_000),
         "deep JSON in an object": replaced(run, b'{"request":' + b'{"a":' * 100_000 + b"1" + b"}" * 100_001),
         "huge JSON": replaced(run, b'{"a":"' + b"0123456789abcdef" * (9 << 16) + b'"}'),

@@ -348,7 +348,7 @@ def test_another_space_or_config_under_the_same_name_is_refused_with_its_diff(mi
         ({"concurrent": 0}, "`concurrent` is 0: it should be"),
         ({"time_budget_s": 0}, "`time_budget_s` is 0: it should be greater than 0"),
         ({"prune": 1.5}, "share of trials kept after each task\\) must be"),
-        ({"objective": "probe"}, "There is no metric"),
+        ({"objective": "probe"}, "There is no objective named"),
         ({"sampler": "bayes"}, "`sampler` is 'bayes': it should be 'tpe'"),
         ({"space": {"m": {"low": 1.0, "high": 0.9}}}, "the range is empty"),
         ({"name": "../up"}, "valid folder name"),
