@@ -126,9 +126,9 @@ def test_the_command_that_makes_it_again_names_the_budget(tmp_path: Path) -> Non
     ("words", "message"),
     [
         (["--joint"], "`equal_flops` sets steps per task, but `joint` does not train task by task"),
-        (["--zero-shot"], "which `zero_shot` does not train"),
-        (["--control", "random-encoder"], "which `control random-encoder` does not train"),
-        (["--control", "order-blind"], "which `control order-blind` does not train"),
+        (["--zero-shot"], "but `zero_shot` does not train task by task"),
+        (["--control", "random-encoder"], "but `control random-encoder` does not train task by task"),
+        (["--control", "order-blind"], "but `control order-blind` does not train task by task"),
     ],
 )
 def test_what_trains_no_tasks_is_refused(words: list[str], message: str, kino, tmp_path: Path) -> None:

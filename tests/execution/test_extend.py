@@ -340,7 +340,7 @@ def test_what_cannot_be_extended_is_refused_in_one_line(micro, tmp_path) -> None
         (lambda: extend(old, two.tasks[1], stream=replace(two, tasks=two.tasks[1:])), "not what .* learned from"),
         (lambda: grown(mine, two), "The method of .*, Replays, is a class.*--method"),
         (lambda: grown(mine, two, method="base_moco"), "not of base_moco"),
-        (lambda: extend(tmp_path / "nothing", two.tasks[1], stream=one), "is not a run"),
+        (lambda: extend(tmp_path / "nothing", two.tasks[1], stream=one), "There is no run"),
     ]
     for call, message in cases:
         with pytest.raises(UsageError, match=message) as error:
