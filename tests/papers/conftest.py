@@ -5,9 +5,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.offline import offline
 from support.run_folders import make_run
 
 from kinoray.papers import tuned
+from kinoray.papers.catalogue import REPRODUCTIONS
 from kinoray.papers.entries import ENTROPY, ENTROPY_OCCLUDED, ENTROPY_RISE, FINE_TUNED_OCCLUDED
 from kinoray.runs.request import RunRequest
 from kinoray.runs.result import Result
@@ -29,6 +31,12 @@ def protocol_of(stream: str) -> str:
     if stream.startswith(("digits-", "shapes-ucl-")):
         return "ucl"
     return "cssl" if stream.startswith("shapes-") else "cvlm"
+
+
+@pytest.fixture(autouse=True)
+def _offline(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, entry in REPRODUCTIONS.items():
+        monkeypatch.setitem(REPRODUCTIONS, name, offline(entry))
 
 
 @pytest.fixture

@@ -431,7 +431,7 @@ def test_what_is_kept_is_the_table(
     assert "58.5 ±6.4" in page
     assert "(bmu-fig4-moving-conflict.png)" in page
     assert str(tmp_path) not in page + stem.with_suffix(".json").read_text()
-    assert "Kept " in capsys.readouterr().err
+    assert "Wrote " in capsys.readouterr().err
 
 
 def test_an_incomplete_table_is_not_kept(tmp_path, monkeypatch, capsys) -> None:

@@ -12,6 +12,7 @@ import pandas as pd
 import pytest
 import scipy.stats
 from PIL import Image
+from support.offline import offline
 from support.places import REPOSITORY
 from support.run_folders import make_run
 
@@ -36,24 +37,13 @@ from kinoray.sweeps.study import grid
 from kinoray.system.durable import write_json
 from kinoray.testing.engine import built, spec_of
 
-ALL_TABLES = {
-    name: replace(entry, stream="moving-conflict:9", worlds=(), seeds=5) if entry.worlds else entry
-    for name, entry in REPRODUCTIONS.items()
-    if isinstance(entry, TableEntry)
-}
-"""Those over splits of packages, which not every machine has, on a stream that is always there."""
+ALL_TABLES = {name: offline(entry) for name, entry in REPRODUCTIONS.items() if isinstance(entry, TableEntry)}
 TABLES = {name: entry for name, entry in ALL_TABLES.items() if entry.orders is None}
 """Those over orders of the tasks are of a thousand runs (`test_orders`)."""
 TABLE1 = TABLES["bmu-table1"]
 MODULE = "kinoray.papers.reproduce"
 OURS = {"Finetune (MoCo)"}
 """Rows that the papers do not have."""
-
-
-@pytest.fixture(autouse=True)
-def _offline(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, entry in ALL_TABLES.items():
-        monkeypatch.setitem(REPRODUCTIONS, name, entry)
 
 
 def made(name: str, tmp_path: Path, **options: Any) -> TableReproduction:
