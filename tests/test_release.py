@@ -123,7 +123,7 @@ def test_the_sites_pages_show_in_a_browser(site: Path, tmp_path: Path) -> None:
         ("api", ("momentum_weights", "Returns")),
         ("examples/1_quick_start", ("Quick start", "bmu_moco", "HM", "after", "street")),
         ("examples/4_sweep_and_figure", ("m_hat", "complete")),
-        ("examples/6_search", ("a red square slides to the left", "blue-20")),
+        ("examples/6_search", ("a red square falls at the left by day", "day-red-left")),
     ):
         page = rendered((site / f"{name}.html").as_uri(), tmp_path / "profile")
         text = " ".join(re.sub(r"<[^>]+>", "", page).split())  # code has an element for each of its words

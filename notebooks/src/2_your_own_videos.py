@@ -4,41 +4,45 @@
 # A folder of videos and a table of captions is all that kinoray needs.
 
 # %% [markdown]
-# Some videos to begin with: squares that slide to the left or to the right, in two tasks of one colour each. Yours
-# are files in a folder, with a `captions.csv` beside them.
+# Some videos to begin with: squares that fall, in two tasks, by night and by day. Yours are files in a folder, with a
+# `captions.csv` beside them.
 
 # %%
+from itertools import product
 from pathlib import Path
 
 import av
 import numpy as np
 
 FOLDER = Path("videos")
+GROUNDS = {"night": 24, "day": 200}
+COLOURS = {"red": (220, 40, 40), "green": (40, 160, 60), "blue": (50, 80, 230), "yellow": (235, 210, 40)}
+PLACES = {"left": 6, "middle": 24, "right": 42}
+CLIPS = {"train": 4, "validation": 1, "test": 1}
 
 
-def write_clip(path: Path, colour: tuple[int, int, int], step: int) -> None:
-    """Twelve frames of 64 x 64 pixels: a square that moves by so many pixels a frame."""
+def write_clip(path: Path, ground: int, colour: tuple[int, int, int], left: int, top: int) -> None:
+    """Twelve frames of 64 x 64 pixels: a square that falls by two pixels a frame."""
     with av.open(str(path), "w") as container:
         stream = container.add_stream("libx264", rate=12)
         stream.width = stream.height = 64
         stream.pix_fmt = "yuv420p"
         for number in range(12):
-            frame = np.full((64, 64, 3), 32, dtype=np.uint8)
-            left = 24 + step * (number - 6)
-            frame[24:40, max(left, 0) : left + 16] = colour
+            frame = np.full((64, 64, 3), ground, dtype=np.uint8)
+            frame[top + 2 * number : top + 2 * number + 16, left : left + 16] = colour
             container.mux(stream.encode(av.VideoFrame.from_ndarray(frame)))
         container.mux(stream.encode(None))
 
 
 FOLDER.mkdir(exist_ok=True)
+draws = np.random.default_rng(0)
 lines = ["video,caption,task,split"]
-for task, colour in (("red", (220, 40, 40)), ("blue", (50, 80, 230))):
-    for number in range(24):
-        step = (number % 4 + 1) * (1 if number % 2 else -1)
-        write_clip(FOLDER / f"{task}-{number}.mp4", colour, step)
-        split = "train" if number < 16 else "validation" if number < 20 else "test"
-        where = "right" if step > 0 else "left"
-        lines.append(f"{task}-{number}.mp4,a {task} square slides to the {where},{task},{split}")
+for task, colour, place, split in product(GROUNDS, COLOURS, PLACES, CLIPS):
+    for number in range(CLIPS[split]):
+        name = f"{task}-{colour}-{place}-{split}-{number}.mp4"
+        left, top = PLACES[place] + draws.integers(-4, 5), draws.integers(4, 20)
+        write_clip(FOLDER / name, GROUNDS[task], COLOURS[colour], left, top)
+        lines.append(f"{name},a {colour} square falls at the {place} by {task},{task},{split}")
 (FOLDER / "captions.csv").write_text("\n".join(lines) + "\n")
 lines[:3]
 
@@ -48,13 +52,20 @@ lines[:3]
 # %%
 import kinoray
 
-options = dict(stream="./videos", settings={"batch_size": 8, "queue_size": 32}, smoke=True, num_workers=0, quiet=True)
+settings = {"batch_size": 12, "queue_size": 48, "epochs": 20}
+options = dict(stream="./videos", settings=settings, quiet=True)
 plan = kinoray.dry_run("bmu_moco", **options)
 plan["tasks"], plan["steps"]
+
+# %% [markdown]
+# Twelve captions a task, one test video each: R@1 by chance is 8 %.
 
 # %%
 result = kinoray.run("bmu_moco", **options)
 result
+
+# %%
+kinoray.compare([kinoray.run("bmu_moco", zero_shot=True, **options), result])
 
 # %% [markdown]
 # A file that cannot be read is no reason to stop: it is listed with its reason.

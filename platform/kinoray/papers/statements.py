@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import pandas as pd
 
 from kinoray.papers.claims import ZERO, Claim, Pair
+from kinoray.papers.entries import EQUAL
 from kinoray.report.statistics import (
     NO,
     NOT_MEASURED,
@@ -115,5 +116,6 @@ def counted(statements: Sequence[Statement]) -> str:
     lines = []
     for name, count in columns.items():
         parts = [f"{count[answer]} {words[count[answer] > 1]}" for answer, words in COUNTED.items() if count[answer]]
-        lines.append(f"{', '.join(parts)}{f' at {name} settings' if name else ''}")
+        where = name if name == EQUAL else f"{name} settings"
+        lines.append(f"{', '.join(parts)}{f' at {where}' if name else ''}")
     return f"of the paper's {total} statement{'s' if total > 1 else ''} {'; '.join(lines)}"

@@ -204,7 +204,8 @@ class TableReproduction(Reproduction):
         head = "Every column is of runs of its own." if self.entry.across else f"Tasks: {tasks}."
         shown = self._overall or self.columns[-3:]
         means = meaning(row.spread(name) for rows in self.rows.values() for row in rows.values() for name in shown)
-        lines = [f"{head} Mean over seeds{f'; of overall columns {means}' if means else ''}."]
+        over = "worlds or splits and seeds" if self.facts.worlds else "seeds"
+        lines = [f"{head} Mean over {over}{f'; of overall columns {means}' if means else ''}."]
         children = next(iter(self.then.values()), ())
         if sets := [child.stream for child in children if child is not None]:
             lines.append(f"Fine-tuned: accuracy of {self.entry.then} on {' and '.join(sets)}, from each row's encoder.")
