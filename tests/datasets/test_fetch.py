@@ -196,7 +196,7 @@ def test_a_registry_that_answers_nothing_is_one_line(toy, tmp_path, monkeypatch)
 
 def test_a_missing_tool_is_one_line(toy, tmp_path, monkeypatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(UsageError, match="apt-get is not on this machine"):
+    with pytest.raises(UsageError, match="apt-get, which downloads toy, is not on this machine"):
         fetch("toy", tmp_path / "toy", progress=False)
 
 

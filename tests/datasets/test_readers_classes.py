@@ -288,8 +288,8 @@ def test_a_cifar_pickle_that_would_run_code_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "change, message",
     [
-        ({"labels": [0]}, "2 labels below 10"),
-        ({"labels": [0, 10]}, "2 labels below 10"),
+        ({"labels": [0]}, "must hold 2 `labels`, each below 10"),
+        ({"labels": [0, 10]}, "must hold 2 `labels`, each below 10"),
         ({"data": np.zeros((2, 3072))}, "bytes"),
         ({"data": np.zeros((2, 3071), np.uint8)}, "bytes"),
         ({"data": None}, "bytes"),

@@ -97,10 +97,10 @@ def test_an_episode_that_the_expert_fails_at_is_left_out(stand_in: Callable[[str
 @pytest.mark.parametrize(
     ("special", "why"),
     [
-        ("raise ImportError('there is no OSMesa')", "ended: ImportError: there is no OSMesa"),
-        ("sys.exit()", "ended: it said nothing"),
-        ("time.sleep(60)", r"ended: it said nothing \(0.5 s are the limit\)"),
-        ("print('{\"shape\": [2, 4, 4, 3]}'); sys.exit('no memory')", "ended: no memory"),
+        ("raise ImportError('there is no OSMesa')", "stopped: ImportError: there is no OSMesa"),
+        ("sys.exit()", "stopped: it said nothing"),
+        ("time.sleep(60)", r"stopped: it said nothing \(0.5 s are the limit\)"),
+        ("print('{\"shape\": [2, 4, 4, 3]}'); sys.exit('no memory')", "stopped: no memory"),
     ],
 )
 def test_a_program_that_dies_or_hangs_is_said_in_one_line(

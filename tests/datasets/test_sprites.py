@@ -340,8 +340,8 @@ def test_a_file_outside_the_folder_or_that_is_no_picture_is_refused(tmp_path: Pa
     write(inside / "text.png", "no picture")
     (inside / "link.png").symlink_to(tmp_path / "outside.png")
     for file, says in (
-        ("../outside.png", "out of"),
-        ("link.png", "out of"),
+        ("../outside.png", "points outside the folder"),
+        ("link.png", "points outside the folder"),
         ("text.png", "picture"),
         ("no", "picture"),
     ):

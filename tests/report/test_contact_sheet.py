@@ -151,6 +151,6 @@ def test_a_clip_is_shown_from_a_process_that_it_may_end(manifest: Path, tmp_path
         assert read is sheet._sheet
         raise VideoError("decode", "reading it ended its process twice")
 
-    monkeypatch.setattr(sheet, "apart", ended)
+    monkeypatch.setattr(sheet, "isolated", ended)
     with pytest.raises(VideoError, match="ended its process twice"):
         show(str(manifest), read_manifest(manifest).id(0), tmp_path / "a.png")

@@ -36,7 +36,7 @@ class Elements(HTMLParser):
 
 def read(page: Path) -> Elements:
     elements = Elements()
-    elements.reader(page.read_text())
+    elements.feed(page.read_text())
     return elements
 
 

@@ -34,7 +34,7 @@ def test_a_disk_without_locks_is_one_line(held, code: int, tmp_path: Path, monke
 
     monkeypatch.setattr(fcntl, "flock", refuse)
     with (
-        pytest.raises(UsageError, match=rf"lock cannot be locked \({os.strerror(code)}\).*on another\.$"),
+        pytest.raises(UsageError, match=rf"lock cannot be locked \({os.strerror(code)}\).*on another disk\.$"),
         held(tmp_path),
     ):
         pass
