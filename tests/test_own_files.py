@@ -131,7 +131,7 @@ def test_classes_serve_as_files_do(there: Path, micro) -> None:
     result = run("simsiam", replace(micro, protocol="ucl"), backbone=Mean)
     assert result.run["backbone"] == "Mean" and result.run["backbone_source"]["kind"] == "class"
     assert "class Mean(Backbone)" in (result.folder / "backbone.py").read_text()
-    with pytest.raises(UsageError, match="Mean, a class of a running program"):
+    with pytest.raises(UsageError, match="Mean, is a class of a running program"):
         kinoray.open_method(result)
     name = named(Same, "protocol", BaseProtocol)
     assert load_protocol(name).name == "Same" == str(name)

@@ -152,7 +152,9 @@ def test_a_run_of_a_notebooks_class_is_refused_in_one_line(micro, tmp_path) -> N
 
     spec = spec_of(next(iter(TOYS.values())), micro, tmp_path / "runs")
     assert run_spec(spec)
-    with pytest.raises(UsageError, match=r"the encoder of .* cannot be had: .*a class of a running program") as error:
+    with pytest.raises(
+        UsageError, match=r"the encoder of .* cannot be loaded: .*is a class of a running program"
+    ) as error:
         load_backbone(f"run:{spec.folder}")
     assert "\n" not in str(error.value)
 

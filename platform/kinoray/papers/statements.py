@@ -100,12 +100,16 @@ def judged(
 
 
 def samples_of(frame: pd.DataFrame, at: str, metric: str, world: str) -> dict[Any, Sample]:
-    """Place -> the metric of each seed, from a table with a row per run; runs without it are left out."""
+    """Place -> the metric of each seed, from a table with a row per run; runs without it are left out.
+
+    world: that of all runs, where the table has no column of them.
+    """
     samples: dict[Any, Sample] = {}
     for place, part in frame.groupby(at, sort=False):
         known = part.dropna(subset=[metric])
-        runs = zip(known["seed"], known[metric], strict=True)
-        samples[place] = {Unit(world, (), int(seed)): Number(float(value)) for seed, value in runs}
+        worlds = known["world"] if "world" in known else [world] * len(known)
+        runs = zip(worlds, known["seed"], known[metric], strict=True)
+        samples[place] = {Unit(where, (), int(seed)): Number(float(value)) for where, seed, value in runs}
     return samples
 
 
