@@ -129,7 +129,7 @@ def test_tables_and_pages_speak_of_accuracy(coloured, tmp_path) -> None:
         np.mean([result.metrics["accuracy"] for result in results])
     )
     assert compare(results, "Accuracy2").metric == "accuracy@2"
-    with pytest.raises(UsageError, match="Use accuracy or accuracy2"):
+    with pytest.raises(UsageError, match="Compare by accuracy or accuracy2"):
         compare(results, "r1")
     for folder in (results[0].folder, results[0].folder.parent):
         page = write_report(folder).read_text()

@@ -162,7 +162,7 @@ def test_regressions_answer_for_the_classes_that_some_task_had_as_plain_loops_do
         method.end_task(session.task(stage))
         rows = learned.clips("train")
         labels = zip(rows.tolist(), learned.labels(rows), strict=True)
-        number |= {learned.caption(row, 0): session.feed.classes[str(label)] for row, label in labels}
+        number |= {learned.caption(row, 0): session.reader.classes[str(label)] for row, label in labels}
         assert ("a dot" in number) == bool(stage.row), "a circle, in the second task"
         found = load_protocol(protocol).test(tester, Stage(stage.train, (0, 1), stage.row), "test")[""]
         for task, manifest in enumerate(manifests):

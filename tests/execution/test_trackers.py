@@ -252,7 +252,7 @@ def test_a_tracker_that_fails_is_one_line_and_the_run_ends_as_without(micro, tmp
 
 def test_trackers_are_checked_before_anything_starts(kino, tmp_path, monkeypatch) -> None:
     require_trackers(ALL)
-    for command in (["run", "base_moco"], ["sweep", "base_moco"], ["reproduce", "bmu-table3"]):
+    for command in (["run", "base_moco"], ["sweep", "base_moco"], ["reproduce", "bmu-fig5"]):
         code, out, err = kino(*command, "--log", "tensorbord", "--runs", tmp_path / "runs")
         assert (code, out, len(err.splitlines())) == (2, "", 1)
         assert "tensorboard" in err

@@ -145,7 +145,7 @@ def fuse_norms(network: nn.Module) -> None:
     norms = [(name, module) for name, module in modules if isinstance(module, nn.BatchNorm2d)]
     for (conv_name, conv), (norm_name, norm) in zip(convolutions, norms, strict=True):
         network.set_submodule(conv_name, fuse_conv_bn_eval(conv, norm))
-        network.set_submodule(norm_name, norm.act)
+        network.set_submodule(norm_name, norm.get_submodule("act"))
 
 
 def _file_of(manifest: Manifest, row: int) -> str:

@@ -191,7 +191,8 @@ def _table(name: str, entry: TableEntry, common: dict[str, Any], root: Path) -> 
             if not row.is_bound:
                 budget = {} if row.is_plain(entry.equal_flops) else {"equal_flops": entry.equal_flops}
                 requests[EQUAL] |= _requests(entry, row, {}, common | budget)
-    worlds = [f"{common['stream']}:{world}" for world in common["worlds"]] or [None]
+    worlds: list[str | None] = [f"{common['stream']}:{world}" for world in common["worlds"]]
+    worlds = worlds or [None]
     flat = [
         replace(request, stream=world) if world else request
         for by_name in requests.values()

@@ -30,7 +30,7 @@ SWEEP_RECORD = "sweep.json"
 """File in a sweep's folder: what it is and, later, what came of it."""
 RECORD = dict.fromkeys(("method", "stream", "protocol", "seed", "tasks", "joint", "zero_shot")) | {"config": {}}
 """What every run.json has (`system.durable.read_json`)."""
-AGAIN = "run the run's command again, which writes it again"
+AGAIN = "give the run's command again, which makes it anew"
 BEFORE_TRAINING = "(before training)"
 """Row of tables for what was measured then."""
 UNTIED: dict[str, Any] = {"reading": "", "ties": 0, "best": ()}
