@@ -273,7 +273,7 @@ def _answer(method: str, stream: Stream, measured: Mapping[tuple[str, Kind], str
     if run.stream.protocol != stream.protocol:
         return f"as {run.stream.protocol}"
     table = measured.get((method, _kind(stream.name)))
-    return f"[measured](../benchmarks/results/{table}.md)" if table else "runs"
+    return f"[measured](../benchmarks/results/{table}.png)" if table else "runs"
 
 
 def _measured() -> dict[tuple[str, Kind], str]:
