@@ -281,8 +281,9 @@ def _measured() -> dict[tuple[str, Kind], str]:
     found: dict[tuple[str, Kind], str] = {}
     for name, record in sorted(kept_entries().items(), key=lambda item: "-table" not in item[0]):
         file = f"{name}-{re.sub('[^A-Za-z0-9]+', '-', record['stream'])}"
+        kind = ("frozen towers",) if ":frozen" in record.get("backbone", "") else _kind(record["stream"])
         for method in _methods_of(REPRODUCTIONS[name]):
-            found.setdefault((method, _kind(record["stream"])), file)
+            found.setdefault((method, kind), file)
     return found
 
 
