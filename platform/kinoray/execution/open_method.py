@@ -49,7 +49,7 @@ class OpenedMethod(nn.Module):
         run: The run's result.
         method: The method with its weights.
         spec: What the run's processes were started with.
-        feed: What reads the run's clips and captions.
+        reader: What reads the run's clips and captions.
         learned: Names of the tasks that the weights were last tested on.
         stored: The feature files that the commit names.
     """
