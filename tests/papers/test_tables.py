@@ -468,9 +468,9 @@ def test_every_row_with_a_budget_searches_as_many_points(name: str) -> None:
 def test_a_table_runs_what_is_missing_side_by_side_and_reuses_the_rest(cluster, micro, tmp_path) -> None:
     common: dict[str, Any] = {"stream": micro, "runs": tmp_path, "smoke": True, "seeds": 1, "quiet": True}
     table = reproduce("bmu-table3", log="tensorboard", **common)
-    assert table.missing == [] and len(table.frame) == 4
-    assert len({path.parents[1] for path in tmp_path.glob("*/seed-*/tensorboard/events*")}) == 4, "each run is logged"
-    assert [row.estimate("HM").seeds for row in table.rows["shared"].values()] == [1] * 4
+    assert table.missing == [] and len(table.frame) == 7
+    assert len({path.parents[1] for path in tmp_path.glob("*/seed-*/tensorboard/events*")}) == 7, "each run is logged"
+    assert [row.estimate("HM").seeds for row in table.rows["shared"].values()] == [1] * 7
     assert table.verdict.startswith("A smoke run")
     before = {path: path.stat().st_mtime_ns for path in tmp_path.glob("*/seed-*/result.json")}
     again = reproduce("bmu-table3", **common)
