@@ -32,7 +32,7 @@ from kinoray.runs.request import RunRequest
 from kinoray.runs.resolve import resolve
 from kinoray.streams import Stream, TaskData, family_of, load_stream
 from kinoray.streams.rendering import nothing_rendered
-from kinoray.system.text import markdown_table, show
+from kinoray.system.text import markdown_table, show, words
 
 Kind = tuple[str, ...]
 ROOT = Path(__file__).resolve().parents[1]
@@ -52,6 +52,11 @@ def results_of(name: str, stream: str = "sprites-cvlm") -> dict[str, Any]:
     """A kept reproduction; {} where there is none."""
     file = RESULTS / f"{name}-{stream}.json"
     return json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
+
+
+def stem_of(record: Mapping[str, Any]) -> str:
+    """How the names of a kept reproduction's files begin."""
+    return f"{record['name']}-{re.sub('[^A-Za-z0-9]+', '-', record['stream'])}"
 
 
 def methods() -> str:
@@ -178,7 +183,7 @@ def claims() -> str:
         blocks.append(f"## {next(iter(records.values()))['place'].rpartition(', ')[0]}")
         for name, record in records.items():
             stream = record["stream"]
-            picture = f"../benchmarks/results/{name}-{re.sub('[^A-Za-z0-9]+', '-', stream)}.png"
+            picture = f"../benchmarks/results/{stem_of(record)}.png"
             head = ["statement", "verdict", "effect", "the paper's", "would be seen"]
             lines = [head, *map(_of_statement, record["statements"])]
             where = f"[{name}]({picture}), on `{stream}` ({ground(stream)}). {record['verdict']}"
@@ -211,15 +216,11 @@ def settings() -> str:
         lines = [["setting", "default", "range", ""]]
         lines += [[f"`{s['name']}`", f"`{s['default']}`", s["range"] or "", s["about"]] for s in facts["settings"]]
         parts = [f"## {name}", facts["about"], *([markdown_table(lines, left=4)] if len(lines) > 1 else [])]
-        for words, by_stream in (("Set by stream", "recipes"), ("With `--as-released`", "as_released")):
-            told = [f"`{stream or 'any'}` {_words(of)}" for stream, of in facts[by_stream].items() if of]
-            parts += [f"{words}: {'; '.join(told)}."] if told else []
+        for told_of, by_stream in (("Set by stream", "recipes"), ("With `--as-released`", "as_released")):
+            told = [f"`{stream or 'any'}` {words(of)}" for stream, of in facts[by_stream].items() if of]
+            parts += [f"{told_of}: {'; '.join(told)}."] if told else []
         blocks.append("\n\n".join(parts))
     return "\n\n".join(blocks)
-
-
-def _words(settings: Mapping[str, Any]) -> str:
-    return ", ".join(f"{name}={value}" for name, value in settings.items())
 
 
 @cache
@@ -280,10 +281,9 @@ def _measured() -> dict[tuple[str, Kind], str]:
     """Method and kind of stream -> the file of the first kept table, or else figure, that has both."""
     found: dict[tuple[str, Kind], str] = {}
     for name, record in sorted(kept_entries().items(), key=lambda item: "-table" not in item[0]):
-        file = f"{name}-{re.sub('[^A-Za-z0-9]+', '-', record['stream'])}"
         kind = ("frozen towers",) if ":frozen" in record.get("backbone", "") else _kind(record["stream"])
         for method in _methods_of(REPRODUCTIONS[name]):
-            found.setdefault((method, kind), file)
+            found.setdefault((method, kind), stem_of(record))
     return found
 
 

@@ -112,12 +112,12 @@ class Memory:
             yield self._facts(number), self._batch(number)
 
     def _facts(self, step: int) -> StepFacts:
-        """As `reader.BatchReader` gives them."""
+        """As `training.batches.BatchReader` gives them."""
         epoch = epoch_of(PLAN, step)
         return StepFacts(step, epoch, epoch_of(PLAN, step + 1) > epoch, row_seed(PLAN, step, -1))
 
     def _batch(self, step: int) -> Batch:
-        """As `reader.BatchReader` gives them, but for pixels and tokens, which are there."""
+        """As `training.batches.BatchReader` gives them, but for pixels and tokens, which are there."""
         batch = self.batches_in_memory[step % len(self.batches_in_memory)]
         count = self.size.batch
         return Batch(

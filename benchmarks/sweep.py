@@ -4,7 +4,7 @@
 
 A sweep of `bmu_moco` over m and m_hat on `moving-cvlm`, nothing pruned, two trials at a time, from the command to its
 end, with an empty frame cache. `overhead_ratio` is (its wall time - 20 s) / (the trials' bare steps and evaluations /
-2): the bare side is `bare_loop.py` on batches in memory, timed two processes concurrent, half before the sweep and half
+2): the bare side is `bare_loop.py` on batches in memory, timed in two processes at once, half before the sweep and half
 after it. `per_trial_overhead_s` is what the study's clocks show beyond the
 time that the trials' runs advanced, for the trials that came to a warm process. `vs_plain_tune` is the wall time of
 plain Tune for as many trials (one TorchTrainer of one worker per trial, no cache, the same steps, evaluations and
@@ -98,9 +98,9 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="kinoray-bench-") as name:
         folder = Path(name)
         job = (SPARING if options.sparing else EVERYTHING) | {"settings": settings}
-        halves = [] if options.sparing else [concurrent(options.set, folder / "before")]
+        halves = [] if options.sparing else [two_at_once(options.set, folder / "before")]
         swept = timed(SWEEP, options.trials, job, folder / "swept", {"KINORAY_CACHE": str(folder / "frames")})
-        halves += [] if options.sparing else [concurrent(options.set, folder / "after")]
+        halves += [] if options.sparing else [two_at_once(options.set, folder / "after")]
         numbers = {"wall_s": swept["wall_s"]}
         if options.sparing:
             numbers |= spared(folder / "swept")
@@ -146,7 +146,7 @@ def bare(settings: dict[str, Any], folder: Path) -> float:
     return steps_s + (time.perf_counter() - began) / 2
 
 
-def concurrent(settings: list[str], folder: Path) -> float:
+def two_at_once(settings: list[str], folder: Path) -> float:
     """Mean seconds of half a bare trial, two processes side by side."""
     folder.mkdir()
     options = [word for setting in settings for word in ("--set", setting)]

@@ -64,7 +64,7 @@ class CurveReproduction(Reproduction):
             (
                 method,
                 point,
-                *(unit.world for _ in worlds),
+                *(unit.world.partition(":")[2] for _ in worlds),
                 unit.seed,
                 *(values.get(metric) for metric in self.entry.metrics),
             )

@@ -155,14 +155,19 @@ def _finished(made: Reproduction | dict[str, Any], words: Sequence[str], place: 
     return made
 
 
+def _streams(common: Mapping[str, Any]) -> list[str | Stream]:
+    """The stream, in each of its worlds or splits where there are several."""
+    return [f"{common['stream']}:{world}" for world in common["worlds"]] or [common["stream"]]
+
+
 def _curves(name: str, entry: CurveEntry, common: dict[str, Any], root: Path) -> Reproduction | dict[str, Any]:
     """Every sweep of a figure over a knob."""
     # Only numbers are drawn, so no checkpoint but the last trial's need stay.
     fixed: dict[str, Any] = {"sampler": "grid", "prune": False, "keep_best": 0}
-    worlds = common.pop("worlds")
+    streams, worlds = _streams(common), common.pop("worlds")
     requests = [
         request_of(SweepRequest, method, common | fixed | {"space": space, "stream": stream})
-        for stream in [f"{common['stream']}:{world}" for world in worlds] or [common["stream"]]
+        for stream in streams
         for method, space in entry.sweeps.items()
     ]
     sweeps = [sweep(request) for request in requests]
@@ -191,13 +196,12 @@ def _table(name: str, entry: TableEntry, common: dict[str, Any], root: Path) -> 
             if not row.is_bound:
                 budget = {} if row.is_plain(entry.equal_flops) else {"equal_flops": entry.equal_flops}
                 requests[EQUAL] |= _requests(entry, row, {}, common | budget)
-    worlds: list[str | None] = [f"{common['stream']}:{world}" for world in common["worlds"]]
-    worlds = worlds or [None]
+    streams = _streams(common)
     flat = [
-        replace(request, stream=world) if world else request
+        replace(request, stream=stream) if common["worlds"] else request  # a column's own, where there are several
         for by_name in requests.values()
         for request in by_name.values()
-        for world in worlds
+        for stream in streams
     ]
     if common.get("dry_run"):
         from kinoray.execution.run import dry_run
@@ -205,7 +209,7 @@ def _table(name: str, entry: TableEntry, common: dict[str, Any], root: Path) -> 
         return {"name": name, "title": entry.title, "place": entry.place, "runs": [dry_run(r) for r in flat]}
     results = iter(_results(flat))
     runs = {
-        column: {name: [run for _ in worlds for run in next(results)] for name in by_name}
+        column: {name: [run for _ in streams for run in next(results)] for name in by_name}
         for column, by_name in requests.items()
     }
     facts = _facts(runs, common)
