@@ -41,7 +41,8 @@ def runs_of(table: TableReproduction) -> list[tuple[str, str, Result]]:
 def ranks_of(column: str, label: str, run: Result) -> pd.DataFrame:
     """Where each query of each test of a run stood."""
     ranks = run.ranks[run.ranks["reading"] == ""]
-    facts = {"settings": column, "method": label, "world": run.stream.partition(":")[2], "seed": run.seed}
+    world = run.stream.partition(":")[2]
+    facts: dict[str, str | int] = {"settings": column, "method": label, "world": world, "seed": run.seed}
     return ranks[[*NUMBERS, "clip_id"]].assign(**facts)
 
 
