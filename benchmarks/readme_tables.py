@@ -186,9 +186,17 @@ def claims() -> str:
             picture = f"../benchmarks/results/{stem_of(record)}.png"
             head = ["statement", "verdict", "effect", "the paper's", "would be seen"]
             lines = [head, *map(_of_statement, record["statements"])]
-            where = f"[{name}]({picture}), on `{stream}` ({ground(stream)}). {record['verdict']}"
+            where = f"[{name}]({picture}), on `{stream}` ({ground(stream)}). {record['verdict']}{_proof(record)}"
             blocks.append(f"### {record['title']}\n\n{where}\n\n{markdown_table(lines, left=2)}")
     return "\n\n".join(blocks)
+
+
+def _proof(record: Mapping[str, Any]) -> str:
+    """The command that checks a kept result, where it has a bundle (`proofs.py`)."""
+    bundle = f"benchmarks/proofs/{stem_of(record)}.zip"
+    if not (ROOT / bundle).is_file():
+        return ""
+    return f" [Check it](verifying.md#proofs-that-are-kept): `kinoray verify {bundle}`."
 
 
 def _of_statement(made: Mapping[str, Any]) -> list[str]:
