@@ -72,6 +72,7 @@ class Method(BaseMethod):
 
     suits = ("ctvr", "cvlm")
     backbones = FrameTowers
+    acts_inside = True
     whole = True
     uses_num_tasks = False
 

@@ -50,6 +50,7 @@ class Method(BaseMethod):
     """Two towers that move by LoRA alone."""
 
     suits = ("ctvr", "cvlm")
+    acts_inside = True
     uses_num_tasks = False
 
     def __init__(self, config: Config, backbone: TwoTower, num_tasks: int) -> None:

@@ -263,6 +263,8 @@ class BaseMethod(nn.Module, ABC):
     """The protocol that tests the method where it does not suit the stream's own, which tests it else; empty: none."""
     backbones: ClassVar[type] = TwoTower
     """What the backbone must be."""
+    acts_inside: ClassVar[bool] = False
+    """Whether it changes layers inside the towers, so that stored outputs of a backbone are not enough."""
     needs_labels: ClassVar[bool] = False
     """Whether each task and held-out set must have samples with labels."""
     per_block: bool = False

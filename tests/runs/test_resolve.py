@@ -69,9 +69,16 @@ def test_a_method_of_frames_refuses_towers_that_see_clips_as_a_whole(micro, tmp_
         resolve(request)
 
 
-@pytest.mark.parametrize("method", ["l2p", "dual_prompt", "coda_prompt", "inf_lora"])
-def test_a_method_of_blocks_refuses_vectors(method, micro, tmp_path) -> None:
-    message = f"{method} needs the inside of a BlockTowers, but features:tiny has only stored outputs"
+@pytest.mark.parametrize(
+    ("method", "towers"),
+    [
+        *((method, "BlockTowers") for method in ("l2p", "dual_prompt", "coda_prompt", "inf_lora")),
+        ("lora", "TwoTower"),
+        ("c_clip", "FrameTowers"),
+    ],
+)
+def test_a_method_that_acts_inside_towers_refuses_vectors(method, towers, micro, tmp_path) -> None:
+    message = f"{method} needs the inside of a {towers}, but features:tiny has only stored outputs"
     with pytest.raises(UsageError, match=message):
         resolve(RunRequest(method, stream=micro, backbone="features:tiny", runs=tmp_path))
 

@@ -403,7 +403,7 @@ def _check_suits(cls: type[BaseMethod], name: str, stream: Stream, backbone: str
         if not any(manifest.labels(manifest.clips("train" if data in stream.tasks else "test"))):
             raise UsageError(f"{name} learns by labels, but {data.name!r} of {stream.name} has none. Add some.")
     kind = backbone_class(backbone)
-    if not issubclass(kind, cls.backbones) and kind.reads_vectors:
+    if kind.reads_vectors and (cls.acts_inside or not issubclass(kind, cls.backbones)):
         raise UsageError(
             f"{name} needs the inside of a {cls.backbones.__name__}, but {backbone} has only stored outputs. Run it on "
             "the clips, with a full backbone."
