@@ -30,6 +30,8 @@ def gain_of(request: RunRequest) -> float:
 def protocol_of(stream: str) -> str:
     if stream.startswith(("digits-", "shapes-ucl-")):
         return "ucl"
+    if stream.startswith("moving-retention"):
+        return "retention"
     return "cssl" if stream.startswith("shapes-") else "cvlm"
 
 

@@ -7,4 +7,5 @@ from kinoray.papers.entries import Entry, TableEntry
 
 def offline(entry: Entry) -> Entry:
     seeds = 5 if isinstance(entry, TableEntry) else 3
-    return replace(entry, stream="moving-conflict:9", worlds=(), seeds=seeds) if entry.worlds else entry
+    stream = "moving-retention:9" if entry.stream == "sprites-retention" else "moving-conflict:9"
+    return replace(entry, stream=stream, worlds=(), seeds=seeds) if entry.worlds else entry

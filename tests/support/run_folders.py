@@ -56,6 +56,11 @@ def make_run(
     }
     if state == "running":
         matrices = {name: [rows[0], *[[None] * len(tasks)] * (len(tasks) - 1)] for name, rows in matrices.items()}
+    if tests.looks_ahead and not joint:
+        matrices = {
+            name: [[30 + gain if value is None else value for value in row] for row in rows]
+            for name, rows in matrices.items()
+        }
     write_matrix(folder, tasks, matrices)
     of_tasks = [np.arange(7) % (t + 2) for t in range(len(tasks))]
     ranks = [Ranks(r.astype(float), np.zeros(7, dtype=int), np.full(7, 7)) for r in of_tasks]

@@ -1,6 +1,6 @@
 """What `kinoray reproduce` can make: files of entries, by paper."""
 
-from kinoray.papers import bmu_moco, ccsl, frame_fusion, video_moco
+from kinoray.papers import bmu_moco, ccsl, frame_fusion, retention, video_moco
 from kinoray.papers.entries import Entry
 
 REPRODUCTIONS: dict[str, Entry] = {
@@ -8,6 +8,7 @@ REPRODUCTIONS: dict[str, Entry] = {
     **frame_fusion.ENTRIES,
     **ccsl.ENTRIES,
     **video_moco.ENTRIES,
+    **retention.ENTRIES,
 }
 
 
