@@ -6,7 +6,10 @@ from pathlib import Path
 
 import pytest
 import typer
+from support.clips import grey_ramp, write_clip
 from support.places import REPOSITORY
+from support.run_folders import make_run
+from support.toy_set import read_rows, write_set
 
 import kinoray
 from kinoray.cli.main import app
@@ -46,6 +49,78 @@ def test_commands_of_the_pages_exist_with_their_options(command: str) -> None:
             test_commands_of_the_pages_exist_with_their_options(shlex.join(["kinoray", *words[start:]]))
         words = words[:start]
     assert {word for word in words if word.startswith("--")} <= options
+
+
+STARTED = [
+    command
+    for command in COMMANDS
+    if re.match("kinoray (run|sweep|reproduce) ", command)
+    and not re.search(r"METHOD\.|NAME|\[|--stream s3:", command)  # `--stream s3://` waits for a network
+]
+SPACE = TEXT.split("--space my_space.yaml\n```\n\n```\n")[1].split("```")[0]
+
+
+@pytest.fixture
+def beside_ones_own(kino, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A working directory with the files of one's own that the pages name."""
+    monkeypatch.chdir(tmp_path)
+    for words in ("method my_method --single", "backbone my_backbone", "protocol my_protocol", "stream my_stream"):
+        assert kino("new", *words.split())[0] == 0
+    (tmp_path / "my_space.yaml").write_text(SPACE)
+    write_set(tmp_path / "my-videos")
+    rows = [(f"videos/{row['id']}.mp4", row["split"], row["captions"][0]) for row in read_rows(tmp_path / "my-videos")]
+    table = "\n".join(",".join(row) for row in [("video", "split", "caption"), *rows])
+    (tmp_path / "my-videos" / "captions.csv").write_text(table)
+    (tmp_path / "videos").symlink_to("my-videos")
+    return tmp_path
+
+
+@pytest.mark.parametrize("command", STARTED)
+def test_commands_of_the_pages_would_start_or_say_what_to_get_first(command: str, kino, beside_ones_own: Path) -> None:
+    code, _, err = kino(*shlex.split(command)[1:], "--dry-run", "--runs", beside_ones_own / "runs")
+    if code != 0:  # published sets, packages, and what lies in folders of the reader's machine
+        assert code == 2 and "UsageError: " in err and "Traceback" not in err, err
+        last = err.strip().splitlines()[-1]
+        assert re.search(r"Not prepared yet: .* Run `kinoray data |[Tt]here is no (folder )?[^ ]*/|/weights/", last), (
+            err
+        )
+
+
+@pytest.mark.parametrize(
+    "command",
+    [c for c in COMMANDS if re.match(r"kinoray (list|status|data list|cluster init|new) ?[^\[A-Z]*$", c)],
+)
+def test_commands_of_the_pages_that_show_or_write_a_little_run(command: str, kino, tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    make_run(tmp_path / "runs", "bmu_moco")
+    code, out, err = kino(*shlex.split(command)[1:])
+    assert code == 0 and out + err, err
+
+
+def test_python_of_the_pages_runs(micro, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("MPLBACKEND", "agg")
+    small = "stream=micro, smoke=True, num_workers=0, quiet=True"
+    kinoray.run("base_moco", stream=micro, smoke=True, num_workers=0, quiet=True)
+    (base,) = [folder for folder in (tmp_path / "runs").iterdir() if folder.name.startswith("base_moco")]
+    run, loop, trained = re.findall(
+        r"^```python\n(.*?)^```$", (ROOT / "docs" / "notebooks.md").read_text(encoding="utf-8"), re.S | re.M
+    )
+    names: dict[str, object] = {"micro": micro}
+    exec(
+        run.replace('stream="moving-cvlm"', small).replace("runs/base_moco-moving-cvlm-...", f"runs/{base.name}"), names
+    )
+    exec(loop.replace('stream="moving-cvlm"', "stream=micro").replace("seed=0", "seed=1"), names)
+    folder = names["result"].folder  # type: ignore[attr-defined]
+    write_clip(tmp_path / "clip.mp4", grey_ramp(8))
+    trained = re.sub(r'"runs/bmu_moco-[^"]*"', repr(str(folder)), trained).replace(
+        '"street"', repr(micro.tasks[0].name)
+    )
+    exec(trained, names)
+    assert (tmp_path / "my-towers").is_dir()
+    (read,) = [text for kind, text in BLOCKS if kind == "python" and "read_parquet" in text]
+    exec(re.sub(r'"runs/[^"]*"', repr(f"{folder}/matrix.parquet"), read), names)
+    assert names["table"].shape == (len(micro.tasks), len(micro.tasks))  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("command", sorted(set(re.findall(r"`kinoray (run [a-z][^`]*)` \|", TEXT))))

@@ -131,7 +131,7 @@ def _plan(request: RunRequest, runs: Sequence[Resolved]) -> dict[str, Any]:
     return {
         "method": first.method.name,
         "stream": first.stream.name,
-        "backbone": first.backbone,
+        "backbone": str(first.backbone),
         "seeds": request.all_seeds,
         "orders": {run.stream.order: [task.name for task in run.stream.tasks] for run in runs},
         "folder": str(home_of(first.folder)),

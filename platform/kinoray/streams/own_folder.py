@@ -8,7 +8,6 @@ from pathlib import Path
 from urllib.parse import unquote
 
 from kinoray.errors import UsageError
-from kinoray.source import file_and_options
 from kinoray.system.folders import expanded
 from kinoray.system.stand_ins import stand_in, uri_of
 
@@ -47,7 +46,7 @@ class OwnFolder:
 
 def is_own_folder(name: str) -> bool:
     """Whether a stream's name means a folder, and not a file of Python."""
-    typed = name.startswith((".", "/", "~")) and file_and_options(name) is None
+    typed = name.startswith((".", "/", "~")) and not name.partition(":")[0].endswith(".py")
     return typed or "://" in name or expanded(_parts(name)[0]).is_dir()
 
 

@@ -104,7 +104,7 @@ def make_plan(request: SweepRequest) -> Plan:
         **aimed,
         **{kind: {"facts": source["facts"]} for kind, source in own_sources(base).items() if "facts" in source},
         "run": digest_of(_without_seed(base)),
-        "backbone": base.backbone,
+        "backbone": str(base.backbone),
         "settings": dict(run.settings),
         "smoke": request.smoke,
         "space": space,
