@@ -281,7 +281,7 @@ def _config(argument: str) -> dict[str, Any]:
 @lru_cache(maxsize=16)
 def _hub_config(name: str) -> Path:
     """The configuration of a model of the hub, which is asked once in a process."""
-    with loading(f"hf:{name}", OTHERWISE):
+    with loading(f"hf:{name}", f"There is no folder of that name here. {OTHERWISE}"):
         return Path(hf_hub_download(name, CONFIG))
 
 
