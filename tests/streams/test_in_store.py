@@ -14,11 +14,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyarrow import fs
+from support import toy_set
 from support.clips import grey_ramp, tar_of, write_clip
 from support.s3_server import KEYS, s3_bucket
 
 import kinoray
 from kinoray.data.manifest import read_manifest
+from kinoray.datasets.prepare import prepare
 from kinoray.decoding.forms import FrameForm
 from kinoray.decoding.frame_cache import OFF, Cache, fetch_clip
 from kinoray.decoding.sampling import Sampling
@@ -96,6 +98,18 @@ def test_frames_are_those_of_the_file_and_a_cached_clip_is_not_fetched_again(the
     assert again.root != other.root
     assert all(fetch_clip(again.clip(row), rule, 0, form, kept).cached for row in range(COUNT))
     assert not copies(cache)
+
+
+def test_a_published_set_in_a_store_is_prepared_as_one_here(there, tmp_path, monkeypatch):
+    toy_set.register(monkeypatch)
+    toy_set.write_set(there)
+    shutil.copytree(there, tmp_path / "copy")
+    ours = prepare(toy_set.NAME, tmp_path / "copy", workers=0, progress=False)
+    theirs = prepare(toy_set.NAME, URI, workers=0, progress=False)
+    assert theirs.manifest_digest == ours.manifest_digest and theirs.root == URI
+    assert (theirs.splits, theirs.problems) == (ours.splits, ours.problems)
+    clip = read_manifest(theirs.manifest).clip(0)
+    assert fetch_clip(clip, Sampling("uniform", 2), 0, FrameForm(8), OFF).video.shape == (2, 8, 8, 3)
 
 
 def test_captions_here_and_videos_in_a_store(there, tmp_path):

@@ -31,7 +31,7 @@ LINE = 160
 def prepare_command(
     name: SetName,
     root: Annotated[
-        Path | None, typer.Option("--root", metavar="DIR", help="Folder of the set's files. [KINORAY_DATA/NAME]")
+        str | None, typer.Option("--root", metavar="DIR", help="Folder of its files, or a URI. [KINORAY_DATA/NAME]")
     ] = None,
     workers: Annotated[
         int | None, typer.Option(min=0, help="Processes on Ray that probe files; 0: in this one. [one per CPU]")

@@ -22,9 +22,10 @@ from kinoray.datasets.readers import Annotations, describe, read
 from kinoray.decoding.video import UnreadableStorage
 from kinoray.errors import RunFailed, StorageFull, UsageError
 from kinoray.system.durable import write_text
-from kinoray.system.folders import expanded, prepared_folder
+from kinoray.system.folders import prepared_folder
 from kinoray.system.locks import hold
 from kinoray.system.progress import counting_bar
+from kinoray.system.stand_ins import place_here, uri_of
 from kinoray.system.text import printable
 
 PROBLEMS = ("missing", "corrupt", "short", "duplicate", "extra")
@@ -73,16 +74,16 @@ class Report:
 def prepare(name: str, root: Path | str, workers: int | None = None, progress: bool = True) -> Report:
     """Read a set's annotations, probe its files, write its manifest and what is wrong with it.
 
-    name: as in `kinoray data list`. root: the folder that holds the set's files. workers: probing tasks at once on Ray
-    (None: one for each CPU); 0: processes of its own. The files lie in `prepared_folder(name)`: `manifest.parquet`,
-    `report.json`, and a list for each kind of problem.
+    name: as in `kinoray data list`. root: the folder that holds the set's files, here or in a store (`s3://...`).
+    workers: probing tasks at once on Ray (None: one for each CPU); 0: processes of its own. The files lie in
+    `prepared_folder(name)`: `manifest.parquet`, `report.json`, and a list for each kind of problem.
     Raises: UsageError for an unknown set, a folder that holds another one or nothing to use, or while another process
     prepares this set; StorageFull; RunFailed where the storage of the data fails. What was probed is kept.
     """
     if workers is not None and workers < 0:
         raise UsageError(f"`workers` must be 0 or more, but got {workers}.")
     describe(name)
-    root = expanded(root).absolute()
+    root = place_here(str(root))
     folder = prepared_folder(name)
     busy = f"{name} is being prepared by {{holder}}. Wait for it; what it probes is kept."
     with _one_line_errors(folder), hold(folder, busy):
@@ -107,12 +108,12 @@ def prepare(name: str, root: Path | str, workers: int | None = None, progress: b
             counts = ", ".join(f"{len(problems[kind])} {kind}" for kind in ("missing", "corrupt"))
             raise UsageError(
                 f"None of the {len(annotations.rows)} clips of {annotations.data_set.name} can be used: {counts} "
-                f"(listed in {folder}). Looked under {root}. Give the folder of the data set's files."
+                f"(listed in {folder}). Looked under {uri_of(root)}. Give the folder of the data set's files."
             )
         manifest = write_manifest(rows, folder / "manifest.parquet", Path(home))
         report = Report(
             name=annotations.data_set.name,
-            root=str(root),
+            root=uri_of(root),
             media_root=home,
             layout=annotations.layout,
             manifest=str(manifest.path),

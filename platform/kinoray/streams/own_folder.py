@@ -1,21 +1,18 @@
 """How a folder of one's own is named: FOLDER, or FOLDER:OPTION,OPTION as in `./captions:ctvr,allow-missing`."""
 
 import difflib
-import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from urllib.parse import unquote
 
 from kinoray.errors import UsageError
 from kinoray.system.folders import expanded
-from kinoray.system.stand_ins import stand_in, uri_of
+from kinoray.system.stand_ins import place_here, uri_of, without_scheme
 
 ALLOW_MISSING, VIDEOS = "allow-missing", "videos="
 OPTION = rf"(?:[a-z][a-z-]*|[^,:]+\.py|{VIDEOS}[^,]+)"
 IN_STORE = re.compile(rf"([a-z][a-z0-9+.-]*://.*?)(?::({OPTION}(?:,{OPTION})*))?")
 """A URI, which has colons of its own, and options."""
-FILE = "file://"
 
 
 @dataclass(frozen=True)
@@ -57,14 +54,14 @@ def own_folder(name: str) -> OwnFolder:
     Raises: UsageError for a folder that is not there, or options that contradict each other.
     """
     place, options = _parts(name)
-    folder, protocol, videos = _here(place), "", None
+    folder, protocol, videos = place_here(place), "", None
     if not folder.is_dir():
         raise UsageError(
             f"There is no folder {folder}. Give a folder with videos and captions.csv, or a stream's name."
         )
     for option in filter(None, options):
         if option.startswith(VIDEOS):
-            videos = _here(option.removeprefix(VIDEOS))
+            videos = place_here(option.removeprefix(VIDEOS))
             if not videos.is_dir():
                 raise UsageError(f"There is no folder {videos}, which {name!r} names for the videos.")
         elif option != ALLOW_MISSING:
@@ -72,13 +69,13 @@ def own_folder(name: str) -> OwnFolder:
                 raise UsageError(
                     f"{name!r}: after the colon, give a protocol, {ALLOW_MISSING} or {VIDEOS}DIR, each at most once."
                 )
-            protocol = str(_here(option)) if option.endswith(".py") else option
+            protocol = str(place_here(option)) if option.endswith(".py") else option
     return OwnFolder(folder, protocol, ALLOW_MISSING in options, videos)
 
 
 def _parts(name: str) -> tuple[str, list[str]]:
     """The folder or its URI, which may have colons of its own, and the options behind it."""
-    name = _without_scheme(name)
+    name = without_scheme(name)
     if in_store := IN_STORE.fullmatch(name):
         return in_store[1], (in_store[2] or "").split(",")
     colons = [at for at, letter in enumerate(name) if letter == ":"]
@@ -86,14 +83,3 @@ def _parts(name: str) -> tuple[str, list[str]]:
         if expanded(name[:at]).is_dir():
             return name[:at], name[at + 1 :].split(",")
     return name, []
-
-
-def _here(place: str) -> Path:
-    """A folder, absolute; of one in a store what stands in for it."""
-    place = _without_scheme(place)
-    return stand_in(place) if IN_STORE.fullmatch(place) else Path(os.path.abspath(expanded(place)))
-
-
-def _without_scheme(place: str) -> str:
-    """A folder of this machine by its path, in place of a URI."""
-    return unquote(place.removeprefix(FILE)) if place.startswith(FILE) else place

@@ -23,14 +23,16 @@ from contextlib import contextmanager, suppress
 from functools import lru_cache
 from pathlib import Path, PurePosixPath
 from typing import Any
+from urllib.parse import unquote
 
 from kinoray.errors import StorageFull, UsageError
 from kinoray.system.durable import OLD_DRAFT_S, whole_file, whole_folder, write_json
-from kinoray.system.folders import cache_folder, given_bound, usual_bound, writing
+from kinoray.system.folders import cache_folder, expanded, given_bound, usual_bound, writing
 from kinoray.system.locks import is_at
 from kinoray.system.remote import Remote, RemoteError, open_remote
 
 STAND_INS, COPIES, SOURCE = "remote", "fetched", "source.json"
+FILE = "file://"
 PLACE = re.compile(rf"(.*?/kinoray/{STAND_INS})/([0-9a-f]{{16}})/[^/]+(?:/(.*))?", re.DOTALL)
 """The path of what stands in for a file: the folder of all, the listing, the folder, the name in it."""
 TABLES = (".csv", ".tsv", ".jsonl", ".json", ".txt", ".list")
@@ -66,6 +68,20 @@ def stand_in(uri: str) -> Path:
     except RemoteError as error:
         raise UsageError(f"{error} {KEYS}") from None
     return Path(os.path.realpath(home / name))
+
+
+def place_here(place: str) -> Path:
+    """A file or folder by its path, absolute; of a folder in a store, by its URI, what stands in for it.
+
+    Raises: as `stand_in`.
+    """
+    place = without_scheme(place)
+    return stand_in(place) if "://" in place else Path(os.path.abspath(expanded(place)))
+
+
+def without_scheme(place: str) -> str:
+    """What lies on this machine by its path, in place of a URI."""
+    return unquote(place.removeprefix(FILE)) if place.startswith(FILE) else place
 
 
 def _is_hidden(name: str) -> bool:
