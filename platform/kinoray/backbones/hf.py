@@ -113,8 +113,8 @@ class HfTowers(BlockTowers, WordTowers):
 
     def tokenize(self, captions: list[str], max_tokens: int) -> tuple[np.ndarray, np.ndarray]:
         """Ids int64 and mask bool, both (N, longest row, at most `max_tokens`); the end token is kept when cut."""
-        rows = [self.tokenizer(caption).input_ids for caption in captions]
-        return padded(rows, min(max_tokens, self.max_tokens))
+        limit = min(max_tokens, self.max_tokens)
+        return padded(self.tokenizer(captions, truncation=True, max_length=limit).input_ids, limit)
 
 
 class HfVideo(Backbone):
