@@ -29,6 +29,7 @@ $(STAMP): pyproject.toml constraints.txt | $(BIN)/pip
 	@echo "3 of 3: importing the largest one once ..."
 	@$(BIN)/python -c '$(TOWERS)'
 	@touch $@
+	@echo "Done. Now: source $(BIN)/activate"
 
 # The S3 server of two slow tests, and `aws`: they need other libraries than ours. It waits for the folder that it lies in.
 $(VENV)/s3-server/.installed: tests/support/s3_server.txt | $(BIN)/pip

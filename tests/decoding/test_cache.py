@@ -9,12 +9,14 @@ import subprocess
 import sys
 import time
 from dataclasses import replace
+from io import BytesIO
 from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from PIL import Image
 from support import clips
 
 from kinoray.decoding import decode
@@ -24,6 +26,7 @@ from kinoray.decoding import read_clip as read
 from kinoray.decoding.clip import Clip, Probe
 from kinoray.decoding.forms import FrameForm
 from kinoray.decoding.frame_cache import OFF, Cache, Entries, fetch_clip, frame_cache, holds_clip
+from kinoray.decoding.frame_codec import packed
 from kinoray.decoding.read_clip import read_clip
 from kinoray.decoding.sampling import Sampling
 from kinoray.errors import UsageError, VideoError
@@ -73,17 +76,38 @@ def video_of(seed=0, num_frames=5, height=8, width=8):
     return np.random.default_rng(seed).integers(0, 255, (num_frames, height, width, 3), dtype=np.uint8)
 
 
+@pytest.mark.parametrize("codec", ["raw", "jpeg"])
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.kind)
-def test_a_hit_is_the_miss_bit_for_bit(videos, cache, rule):
-    clip = clip_of(videos / "3.mp4")
-    expected = read_clip(clip, rule, 7, SMALL)
-    first, second = (fetch_clip(clip, rule, 7, SMALL, cache) for _ in range(2))
+def test_a_hit_is_the_miss_bit_for_bit(videos, cache, rule, codec):
+    clip, form = clip_of(videos / "3.mp4"), replace(SMALL, codec=codec)
+    expected = read_clip(clip, rule, 7, form)
+    first, second = (fetch_clip(clip, rule, 7, form, cache) for _ in range(2))
     assert not first.cached and second.cached and not second.trouble
     for fetched in (first, second):
         assert np.array_equal(fetched.video, expected) and fetched.video.dtype == np.uint8
-    assert holds_clip(clip, rule, SMALL, cache)
+    assert holds_clip(clip, rule, form, cache)
     header = files_in(cache)[0].read_bytes()[:64].decode()
-    assert re.fullmatch(r"kinoray frames raw \d+ 16 16 *\n", header), "an entry says what it holds"
+    assert re.fullmatch(rf"kinoray frames {codec} \d+ 16 16 *\n", header), "an entry says what it holds"
+
+
+def test_frames_as_jpeg_are_those_of_pillow_and_take_a_fraction(tmp_path, cache):
+    """Smooth ones, as films are; also without a cache, and of a clip that is drawn from."""
+    ramp = np.linspace(0, 255, 96).astype(np.uint8)
+    video = np.stack([np.roll(ramp, 9 * t) for t in range(6)])[:, None, :, None].repeat(96, 1).repeat(3, 3)
+    clip = clip_of(clips.write_clip(tmp_path / "smooth.mp4", video))
+    raw, jpeg = (FrameForm(96, codec=codec) for codec in ("raw", "jpeg"))
+    plain, seen = (fetch_clip(clip, UNIFORM, 0, form, cache).video for form in (raw, jpeg))
+    for before, after in zip(plain, seen, strict=True):
+        file = BytesIO()
+        Image.fromarray(before).save(file, "jpeg", quality=95, subsampling="4:4:4")
+        assert np.array_equal(np.asarray(Image.open(file)), after)
+    assert 0 < np.abs(plain.astype(int) - seen).max() < 12
+    assert np.array_equal(fetch_clip(clip, UNIFORM, 0, jpeg, OFF).video, seen)
+    fetch_clip(clip, RANDOM, 0, jpeg, cache)
+    sizes = {file.read_bytes()[:64].split()[2]: file.stat().st_size for file in files_in(cache)}
+    assert sizes[b"jpeg"] * 4 < sizes[b"raw"]
+    drawn = fetch_clip(clip, RANDOM, 5, jpeg, cache)
+    assert drawn.cached and np.array_equal(drawn.video, read_clip(clip, RANDOM, 5, jpeg))
 
 
 def test_a_short_clip_is_kept_whole_and_serves_any_draw(videos, cache):
@@ -267,11 +291,12 @@ def test_any_frames_of_any_size_come_back(tmp_path_factory, num_frames, height, 
     assert np.array_equal(store.read(NAME, lambda count: numbers), video[numbers])
 
 
+@pytest.mark.parametrize("codec", ["raw", "jpeg"])
 @pytest.mark.parametrize("chosen", [None, lambda count: np.arange(count)])
-def test_no_damaged_entry_is_read(tmp_path, chosen):
+def test_no_damaged_entry_is_read(tmp_path, chosen, codec):
     """Every cut, every single bit, a lost page, other bytes behind the end."""
-    store = Entries(str(tmp_path), 0)
-    store.write(NAME, video_of(num_frames=2, height=4, width=3))
+    store, video = Entries(str(tmp_path), 0), video_of(num_frames=2, height=4, width=3)
+    store.write(NAME, video, packed(video) if codec == "jpeg" else ())
     path = Path(store._path(NAME, entries.ENTRY))
     whole = path.read_bytes()
     damaged = [whole[:cut] for cut in range(len(whole))]

@@ -162,7 +162,7 @@ def test_the_end_of_a_part_of_ray_is_one_line_within_seconds(name: str, moment: 
 def test_a_ray_that_cannot_start_is_one_line_with_its_last_words(own_ray, monkeypatch, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     monkeypatch.setenv("RAY_TMPDIR", str(tmp_path / "file"))
-    message = r"^Ray did not start: .*file.*num_workers=0, which needs no Ray\.$"
+    message = r"^Ray did not start: .*file.*num_workers=0 \(`--num-workers 0`\), which needs no Ray\.$"
     with pytest.raises(UsageError, match=message), ray_session("none"):
         pass
     assert module._head is None

@@ -145,7 +145,7 @@ def check_command(
         count = len(checked.problems)
         if own:
             kinds = ", ".join(f"{number:,} {kind}" for kind, number in checked.counts.items())
-            verdict = f"{count:,} problems ({kinds})" if count else "all can be read"
+            verdict = f"{count:,} problem{'s' if count > 1 else ''} ({kinds})" if count else "all can be read"
             verdict += f", {len(checked.left_out):,} missing and left out" if checked.left_out else ""
         else:
             verdict = f"{count:,} are not" if count else "all as they were probed"

@@ -24,7 +24,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from kinoray.config import Positive, Recipe, Share, config
-from kinoray.decoding.forms import FrameForm, Interpolation
+from kinoray.decoding.forms import Codec, FrameForm, Interpolation
 from kinoray.decoding.sampling import Sampling
 from kinoray.errors import unknown
 
@@ -96,17 +96,19 @@ def decode_px(preset: Preset, size_px: int) -> int:
     return round(size_px * preset.decode_scale)
 
 
-def train_form(preset: Preset, size_px: int, replayed: Sequence[Preset] = ()) -> FrameForm:
+def train_form(preset: Preset, size_px: int, replayed: Sequence[Preset] = (), codec: Codec = "raw") -> FrameForm:
     """How frames of training rows are kept for a preset's views, and for those that replayed rows have."""
     crops = any(view.crop_scale is not None for used in (preset, *replayed) for view in used.views)
-    return FrameForm(decode_px(preset, size_px), "rectangle") if crops else FrameForm(size_px)
+    if crops:
+        return FrameForm(decode_px(preset, size_px), "rectangle", codec=codec)
+    return FrameForm(size_px, codec=codec)
 
 
-def test_form(preset: Preset, size_px: int) -> FrameForm:
+def test_form(preset: Preset, size_px: int, codec: Codec = "raw") -> FrameForm:
     """How frames are kept that are seen as in a test: squares of `size_px`, which are resized no more."""
     if preset.test_crop is None:
-        return FrameForm(size_px)
-    return FrameForm(round(size_px / preset.test_crop), "centre", size_px, preset.test_interpolation)
+        return FrameForm(size_px, codec=codec)
+    return FrameForm(round(size_px / preset.test_crop), "centre", size_px, preset.test_interpolation, codec)
 
 
 def find_preset(name: str) -> Preset:

@@ -86,13 +86,13 @@ def _some_of(waiting: list[Any], say: Callable[[str], None]) -> int | None:
 
 def _missing(manifests: Sequence[str | Path], recipe: "Recipe") -> Iterator[tuple[str, list[int], Sampling, FrameForm]]:
     """Rows of each manifest that the cache lacks, in batches."""
-    cache, preset = frame_cache(), preset_of(recipe)
+    cache, preset, codec = frame_cache(), preset_of(recipe), recipe.stored_frames
     for path in manifests:
         manifest = read_manifest(path)
         for split in SPLITS:
-            rule, form = test_sampling(recipe, recipe.test_frames), test_form(preset, recipe.size_px)
+            rule, form = test_sampling(recipe, recipe.test_frames), test_form(preset, recipe.size_px, codec)
             if split == "train":
-                rule, form = train_sampling(recipe), train_form(preset, recipe.size_px)
+                rule, form = train_sampling(recipe), train_form(preset, recipe.size_px, codec=codec)
             rows = [int(row) for row in manifest.clips(split)]
             lacking = [r for r in rows if not holds_clip(manifest.clip(r), rule, form, cache)]
             for part in np.array_split(lacking, -(-len(lacking) // CLIPS)) if lacking else []:

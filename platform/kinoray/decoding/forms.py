@@ -20,6 +20,7 @@ import numpy as np
 from PIL import Image
 
 Interpolation = Literal["bilinear", "bicubic"]
+Codec = Literal["raw", "jpeg"]
 
 LONGEST = 4
 """Long side of a rectangle at most, in short sides."""
@@ -37,6 +38,8 @@ class FrameForm:
     """Side of the square that "centre" cuts, at most `short_px`."""
     interpolation: Interpolation = "bilinear"
     """Of "centre"; the other shapes are bilinear."""
+    codec: Codec = "raw"
+    """Of a video's frames, stored or not: "jpeg" leaves them as `frame_codec` gives them back. Pictures stay."""
 
 
 class Cut(NamedTuple):

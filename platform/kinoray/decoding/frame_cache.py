@@ -17,17 +17,19 @@ KINORAY_CACHE names the folder, also a shared one, or is `off`; KINORAY_CACHE_BY
 
 Any number of readers and writers share the folder at once, within the bound.
 
-An entry (`.frames`) is a line of `HEADER_BYTES` that says its codec, number of frames, height and width; the frames, of
-the codec `raw` as uint8 (T, H, W, 3); and a 64-bit checksum of each. It is written beside its place and renamed, never
-changed and never flushed to the disk: what a crash leaves of it fails its checksums, and a damaged entry is as good as
-none. A draft whose writer died is removed when the folder is next surveyed. Entries of earlier versions (`.npy`) are
-not read; they go when room is needed, as the longest unused.
+An entry (`.frames`) is a line of `HEADER_BYTES` that says its codec, number of frames, height and width. Of the codec
+`raw` follow the frames as uint8 (T, H, W, 3), and a 64-bit checksum of each; of `jpeg` length and CRC-32 of each frame,
+then the frames (`frame_codec`). It is written beside its place and renamed, never changed and never flushed to the
+disk: what a crash leaves of it fails its checksums, and a damaged entry is as good as none. A draft whose writer died
+is removed when the folder is next surveyed. Entries of earlier versions (`.npy`) are not read; they go when room is
+needed, as the longest unused.
 
 Frames are read with `pread` into the result, only those wanted, which is faster than copying them out of a memory map.
 Beyond that, a map of a failing disk, or of a file that another machine removes from a shared folder, kills the process;
 here it is a miss.
 
-The checksum is a sum of words: any flipped bit and any lost page shows, in a small part of the time that CRC-32 takes.
+The checksum of a raw frame is a sum of words: any flipped bit and any lost page shows, in a small part of the time that
+CRC-32 takes.
 
 When an entry was last used is its modification time, moved on once an hour at most. Where the files exceed 7/8 of the
 bound the longest unused go until 3/4 are left. A process surveys the folder before it first writes and then when it
@@ -45,16 +47,19 @@ import threading
 import time
 import uuid
 from array import array
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from importlib.metadata import version
 from pathlib import Path
+from typing import get_args
+from zlib import crc32
 
 import numpy as np
 
 from kinoray.decoding.clip import Clip
-from kinoray.decoding.forms import FrameForm, frame_bytes
+from kinoray.decoding.forms import Codec, FrameForm, frame_bytes
+from kinoray.decoding.frame_codec import RATIO, packed, unpacked
 from kinoray.decoding.pictures import media_of
 from kinoray.decoding.probe import file_digest
 from kinoray.decoding.read_clip import read_clip, read_frames
@@ -66,7 +71,7 @@ from kinoray.system.stand_ins import known_as
 
 SALT = np.uint64(0x9E3779B97F4A7C15)
 """Keeps the checksum of an empty page from being 0, which is what an empty page says."""
-HEADER_BYTES, CODEC = 64, "raw"
+HEADER_BYTES = 64
 BLOCK_BYTES = 4096
 """A file takes at least so much of a disk."""
 TOUCH_S = 3600.0
@@ -103,11 +108,15 @@ class Entries:
             return _read_frames(file, size, choose)
         return None
 
-    def write(self, name: str, video: np.ndarray) -> None:
-        """Add an entry; `video` is uint8 (T, H, W, 3). Without room on the disk, or rights, `trouble` says so."""
-        video = np.ascontiguousarray(video)
-        parts: list[bytes | memoryview] = [_header(*video.shape[:3])]
-        parts += [video.reshape(-1).data, _checksums(video).data.cast("B")]
+    def write(self, name: str, video: np.ndarray, frames: Sequence[bytes] = ()) -> None:
+        """Add an entry; `video` is uint8 (T, H, W, 3), `frames` the same as JPEG, which is kept where it is given.
+        Without room on the disk, or rights, `trouble` says so."""
+        parts: list[bytes | memoryview] = [_header("jpeg" if frames else "raw", *video.shape[:3])]
+        if frames:
+            parts += [np.array([(len(frame), crc32(frame)) for frame in frames], np.int64).tobytes(), *frames]
+        else:
+            video = np.ascontiguousarray(video)
+            parts += [video.reshape(-1).data, _checksums(video).data.cast("B")]
         self._put(self._path(name, ENTRY), parts)
 
     def read_text(self, name: str) -> str:
@@ -225,7 +234,9 @@ def _opened(path: str) -> Iterator[tuple[int, int]]:
 
 
 def _read_frames(file: int, size: int, choose: Choose | None) -> np.ndarray | None:
-    shape = _shape_of(os.pread(file, HEADER_BYTES, 0))
+    codec, shape = _kind_of(os.pread(file, HEADER_BYTES, 0))
+    if shape is not None and codec == "jpeg":
+        return _read_packed(file, size, shape, choose)
     if shape is None or size != HEADER_BYTES + shape[0] * (math.prod(shape[1:]) + 8):
         return None
     count, frame_bytes = shape[0], math.prod(shape[1:])
@@ -242,20 +253,38 @@ def _read_frames(file: int, size: int, choose: Choose | None) -> np.ndarray | No
     return video if np.array_equal(_checksums(video), sums[numbers]) else None
 
 
-def _header(num_frames: int, height: int, width: int) -> bytes:
+def _read_packed(file: int, size: int, shape: tuple[int, int, int, int], choose: Choose | None) -> np.ndarray | None:
+    count, table_bytes = shape[0], 16 * shape[0]
+    table = os.pread(file, table_bytes, HEADER_BYTES)
+    if len(table) != table_bytes:
+        return None
+    lengths, sums = np.frombuffer(table, np.int64).reshape(count, 2).T
+    ends = HEADER_BYTES + table_bytes + np.cumsum(lengths)
+    if (lengths <= 0).any() or ends[-1] != size:
+        return None
+    numbers = np.arange(count) if choose is None else choose(count)
+    frames = [os.pread(file, int(lengths[number]), int(ends[number] - lengths[number])) for number in numbers]
+    if [crc32(frame) for frame in frames] != sums[numbers].tolist():
+        return None
+    video = unpacked(frames)
+    return video if video.shape[1:] == shape[1:] else None
+
+
+def _header(codec: str, num_frames: int, height: int, width: int) -> bytes:
     """The line before the frames."""
-    return f"kinoray frames {CODEC} {num_frames} {height} {width}".ljust(HEADER_BYTES - 1).encode() + b"\n"
+    return f"kinoray frames {codec} {num_frames} {height} {width}".ljust(HEADER_BYTES - 1).encode() + b"\n"
 
 
 @lru_cache(maxsize=1024)
-def _shape_of(header: bytes) -> tuple[int, int, int, int] | None:
-    """The shape of the frames behind a header, None where it is none that this version wrote."""
+def _kind_of(header: bytes) -> tuple[str, tuple[int, int, int, int] | None]:
+    """Codec and shape of the frames behind a header; no shape where it is none that this version wrote."""
     words = header.split()
     if len(words) != 6 or not all(word.isdigit() and len(word) < 10 for word in words[3:]):
-        return None
+        return "", None
+    codec = words[2].decode("ascii", "replace")
     num_frames, height, width = map(int, words[3:])
-    sound = header == _header(num_frames, height, width) and min(num_frames, height, width) > 0
-    return (num_frames, height, width, 3) if sound else None
+    sound = codec in get_args(Codec) and header == _header(codec, num_frames, height, width)
+    return codec, (num_frames, height, width, 3) if sound and min(num_frames, height, width) > 0 else None
 
 
 def _checksums(video: np.ndarray) -> np.ndarray:
@@ -268,7 +297,17 @@ def _checksums(video: np.ndarray) -> np.ndarray:
 
 WHOLE_BYTES = 4 << 20
 """A clip whose frames together take so much at most is cached whole where the frames are drawn."""
-DECODING = ("decode.py", "forms.py", "read_clip.py", "sampling.py", "seek.py", "upright.py", "video.py", "whole.py")
+DECODING = (
+    "decode.py",
+    "forms.py",
+    "frame_codec.py",
+    "read_clip.py",
+    "sampling.py",
+    "seek.py",
+    "upright.py",
+    "video.py",
+    "whole.py",
+)
 """The sources that decide the frames; another version of them finds none of this version's entries."""
 
 
@@ -332,9 +371,11 @@ def fetch_clip(clip: Clip, sampling: Sampling, seed: int, form: FrameForm, cache
         is_whole = sampling.seeded and _is_short(timeline.num_frames, form, *timeline.size)
         return np.arange(timeline.num_frames) if is_whole else sampling.frames(timeline, seed)
 
-    video = read_frames(clip, whole_if_short, form)
+    video, frames = read_frames(clip, whole_if_short, replace(form, codec="raw")), []
+    if form.codec == "jpeg":
+        video = unpacked(frames := packed(video))
     if (is_whole or not sampling.seeded) and _state_of(clip.path) == state:
-        entries.write(name, video)
+        entries.write(name, video, frames)
     if is_whole:
         video = video[_drawn(sampling, seed, len(video))]
     return Fetched(video, False, entries.trouble)
@@ -367,7 +408,8 @@ def holds_clip(clip: Clip, sampling: Sampling, form: FrameForm, cache: Cache) ->
 
 def _is_short(num_frames: int, form: FrameForm, height: int = 1, width: int = 1) -> bool:
     """Whether a clip is cached whole; without the size of its frames, whether it may be."""
-    return num_frames * frame_bytes(form, max(1, height), max(1, width)) <= WHOLE_BYTES
+    ratio = RATIO if form.codec == "jpeg" else 1
+    return num_frames * frame_bytes(form, max(1, height), max(1, width)) <= WHOLE_BYTES * ratio
 
 
 def _drawn(sampling: Sampling, seed: int, num_frames: int) -> np.ndarray:
@@ -420,9 +462,9 @@ def _hex(*words: object) -> str:
 
 @lru_cache(maxsize=1)
 def _decoding() -> str:
-    """The version of what makes the frames: our code and the library."""
+    """The version of what makes the frames: our code and the libraries."""
     folder = Path(__file__).parent
-    return _hex(version("av"), *((folder / name).read_bytes() for name in DECODING))
+    return _hex(version("av"), version("pillow"), *((folder / name).read_bytes() for name in DECODING))
 
 
 @lru_cache(maxsize=8)

@@ -8,6 +8,7 @@ import numpy as np
 from kinoray.decoding.clip import Clip
 from kinoray.decoding.decode import Choose, decode_clip
 from kinoray.decoding.forms import FrameForm, fit_array
+from kinoray.decoding.frame_codec import packed, unpacked
 from kinoray.decoding.sampling import Sampling, Timeline
 from kinoray.errors import UsageError
 
@@ -37,7 +38,8 @@ def read_frames(clip: Clip, choose: Choose, form: FrameForm) -> np.ndarray:
         case "picture":
             return decode_picture(clip, form)
         case "video":
-            return decode_clip(clip, choose, form)
+            frames = decode_clip(clip, choose, form)
+            return unpacked(packed(frames)) if form.codec == "jpeg" else frames
 
 
 def array_frames(frames: np.ndarray, choose: Choose, form: FrameForm) -> np.ndarray:

@@ -53,7 +53,8 @@ def _watch(started: threading.Event, over: threading.Event) -> None:
     while not over.wait(LOOK_S):
         alive = _children()
         if ended := sorted(seen - alive):
-            print(f"its process {ended[0]} ended: it was killed, or memory ran out (see `dmesg`)", file=sys.stderr)
+            why = "it was killed, memory ran out (see `dmesg`), or the machine was too busy to start it in time"
+            print(f"its process {ended[0]} ended: {why}", file=sys.stderr)
         if ended or (not started.is_set() and select.select([sys.stdin], [], [], 0)[0]):
             sys.stderr.flush()
             os.killpg(0, signal.SIGKILL)

@@ -171,7 +171,9 @@ def _port_of(head: Head) -> int:
         if not line:
             words = head.last_words() if ready else f"it gave no address within {START_S:g} s"
             shutdown()
-            raise UsageError(f"Ray did not start: {words}. Fix that, or use num_workers=0, which needs no Ray.")
+            raise UsageError(
+                f"Ray did not start: {words}. Fix that, or use num_workers=0 (`--num-workers 0`), which needs no Ray."
+            )
         head.answer = json.loads(line)
     return head.answer["port"]
 

@@ -101,8 +101,9 @@ class BatchReader:
         self.preset = preset_of(self.recipe)
         self.replay_views = self.needs.replay.views if self.needs.replay else ()
         replayed = [find_preset(name) for name in self.replay_views if name not in (PLAIN, AS_WRITTEN)]
-        self.train_form = train_form(self.preset, self.recipe.size_px, replayed)
-        self.test_form = test_form(self.preset, self.recipe.size_px)
+        size_px, codec = self.recipe.size_px, self.recipe.stored_frames
+        self.train_form = train_form(self.preset, size_px, replayed, codec)
+        self.test_form = test_form(self.preset, size_px, codec)
         self.cached_splits: dict[tuple[str, str, int, FrameForm], list[DecodedClips]] = {}
         self.cached_bytes = 0
         self.classes_of: dict[int, np.ndarray] = {}
