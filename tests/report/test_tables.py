@@ -260,7 +260,7 @@ def test_worlds_of_a_stream_are_what_is_repeated(tmp_path: Path) -> None:
     assert (found.low, found.high) == pytest.approx(wanted)
     notes = comparison.notes()
     assert notes[-1].startswith("bmu_moco - base_moco: HM ") and "3 worlds, 6 runs" in notes[-1]
-    assert "over worlds (overall columns). Seeds: base_moco: moving-cvlm:7 0, 1; moving-cvlm:8 0, 1; " in notes[0]
+    assert "over worlds (overall columns). Seeds: base_moco: moving-cvlm:7 0, 1; moving-cvlm:8 0, 1; " in notes[1]
     assert not comparison.warnings
 
 

@@ -77,6 +77,19 @@ def test_a_row_that_has_a_caution_of_its_own_is_named(tmp_path: Path) -> None:
     assert f"bmu_moco: {PARTIAL['partial'][0]}" in compare(sorted(tmp_path.iterdir())).notes()
 
 
+def test_clips_that_were_left_out_are_named_and_chance_is_that_of_those_that_were_tested(tmp_path: Path) -> None:
+    """A task's gallery of eight, of which the last test saw seven."""
+    folder = make_run(tmp_path, facts={"test_clips": [30, 30, 30, 8, 30]})
+    task = Result(folder).tasks[3]
+    line = {"task": task, "id": "v9", "uri": "v9.mp4", "stage": "open", "error": "VideoError", "message": "no stream"}
+    (folder / "bad_samples.jsonl").write_text(json.dumps(line) + "\n")
+    chance = f"R@1 by chance is 14.3: task {task} ranks among 7 clips."
+    left_out = f"1 clip was left out, {task}/v9: `bad_samples.jsonl` says why."
+    assert Result(folder).cautions == compare([folder]).notes()[:2] == [chance, left_out]
+    (folder / "bad_samples.jsonl").write_text((json.dumps(line) + "\n") * 5)
+    assert f"5 clips were left out, {task}/v9, {task}/v9, {task}/v9, ...: " in Result(folder).cautions[1]
+
+
 def test_another_score_has_its_own_level_of_chance(tmp_path: Path) -> None:
     folder = make_run(tmp_path, facts={"test_clips": [10, 30, 30, 30, 30]})
     assert "R@5 by chance is 50.0: task plain ranks among 10 clips." in compare([folder], "r5").notes()

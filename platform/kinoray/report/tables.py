@@ -26,7 +26,6 @@ from kinoray.report.columns import (
 )
 from kinoray.report.estimates import Row, cell_text, key_of, meaning, unit_of
 from kinoray.report.statistics import UNSEEN, YES, Margin, Spread, Unit, holm, means_of, spread, verdict
-from kinoray.runs.cautions import cautions
 from kinoray.runs.finding import load_all, select_runs
 from kinoray.runs.identity import SHOWN, UNKNOWN, Identity, data_digests, identity, suffixes
 from kinoray.runs.result import Result
@@ -326,7 +325,7 @@ def _cautions(rows: Sequence[Row]) -> list[str]:
     """The cautions of all runs, each once; of one that is not of all rows it is said of which."""
     found: dict[str, list[str]] = defaultdict(list)
     for row in rows:
-        for line in dict.fromkeys(line for run in row.results for line in cautions(run.run, row.metric)):
+        for line in dict.fromkeys(line for run in row.results for line in run.cautions_of(row.metric)):
             found[line].append(row.label)
     return [line if len(labels) == len(rows) else f"{', '.join(labels)}: {line}" for line, labels in found.items()]
 

@@ -7,6 +7,7 @@ plain (JSON, JSON lines, Parquet), so that a result is readable without kinoray.
 import html
 import math
 import shlex
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 
 SWEEP_RECORD = "sweep.json"
 """File in a sweep's folder: what it is and, later, what came of it."""
+NAMED = 3
+"""So many clips that were left out are named in a line."""
 RECORD = dict.fromkeys(("method", "stream", "protocol", "seed", "tasks", "joint", "zero_shot")) | {"config": {}}
 """What every run.json has (`system.durable.read_json`)."""
 AGAIN = "give the run's command again, which makes it anew"
@@ -128,8 +131,29 @@ class Result:
 
     @property
     def cautions(self) -> list[str]:
-        """What must be read with its numbers, a line each: what chance reaches among a few clips, partial data."""
-        return cautions(self.run)
+        """What must be read with its numbers, a line each: what chance reaches among a few clips, partial data, clips
+        that were left out."""
+        return self.cautions_of(None)
+
+    def cautions_of(self, score: str | None) -> list[str]:
+        """The same for another score than the protocol's main one: its level of chance is told."""
+        lines = read_jsonl(self.folder / "bad_samples.jsonl", "task", "id") if self.outcome.get("bad_samples") else []
+        if not lines:
+            return cautions(self.run, score)
+        named = [printable(f"{line['task']}/{line['id']}") for line in lines[:NAMED]] + ["..."] * (len(lines) > NAMED)
+        clips = "clip was" if len(lines) == 1 else "clips were"
+        left_out = f"{len(lines)} {clips} left out, {', '.join(named)}: `bad_samples.jsonl` says why."
+        return [*cautions({**self.run, **self._tested_clips(lines)}, score), left_out]
+
+    def _tested_clips(self, left_out: Sequence[Mapping[str, Any]]) -> dict[str, list[int]]:
+        """The test clips of each task, as run.json has them, without those of `left_out` that the last test lacked."""
+        ranks, left = self.ranks, Counter(line["task"] for line in left_out)
+        last = ranks[(ranks["reading"] == "") & (ranks["after_task"] == ranks["after_task"].max())]
+        seen, counts = last.groupby("task")["clip_id"].nunique(), []
+        for number, (task, there) in enumerate(zip(self.tasks, self.run.get("test_clips", ()), strict=False)):
+            lacking = there - int(seen.get(number, 0))
+            counts.append(there - lacking if 0 < lacking <= left[task] else there)
+        return {"test_clips": counts} if counts else {}
 
     @property
     def label(self) -> str:
