@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 from support.model_folders import saved, tokenizer
 
 from kinoray.backbones import backbone_class, check_backbone, load_backbone, weights_digest
@@ -129,6 +129,30 @@ def test_what_cannot_be_loaded_is_refused_before_anything_is(folders: dict[str, 
         with pytest.raises(UsageError, match=words) as caught:
             check_backbone(f"hf:{argument}")
         assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("kind", ["clip", "siglip", "videomae"])
+def test_weights_that_a_file_lacks_are_never_drawn_at_random(
+    folders: dict[str, Path], tmp_path: Path, kind: str
+) -> None:
+    """As of a model that was saved from within torch's DistributedDataParallel."""
+    shutil.copytree(folders[kind], tmp_path / kind)
+    file = tmp_path / kind / "model.safetensors"
+    save_file({f"module.{name}": value for name, value in load_file(file).items()}, file, {"format": "pt"})
+    with pytest.raises(UsageError, match="of the model's weights are not in its files, such as "):
+        load_backbone(f"hf:{tmp_path / kind}")
+
+
+def test_a_folder_that_names_no_library_is_told_how(folders: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = folders["clip"]
+    with pytest.raises(
+        UsageError, match=f"{folder} is a folder: say which library wrote it, hf:{folder} or open_clip:"
+    ):
+        check_backbone(str(folder))
+    monkeypatch.chdir(folder.parent)
+    check_backbone(f"hf:{folder.name}")
+    with pytest.raises(UsageError, match=r"not an open_clip folder\. For a transformers folder, use hf:FOLDER"):
+        check_backbone(f"open_clip:{folder.name}")
 
 
 def test_a_name_that_is_in_no_cache_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

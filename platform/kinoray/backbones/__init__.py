@@ -15,6 +15,7 @@ A user's own file, `./my_backbone.py[:ARGUMENT]`, is such a file, of which it ma
 
 import hashlib
 import importlib
+import os
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
@@ -94,7 +95,7 @@ def check_weights(name: str) -> None:
     place = weights_folder(name)
     for path in [place] if isinstance(place, Path) else place or ():
         if not path.exists():
-            raise UsageError(f"{name}: its weights were not found at {path}.")
+            raise UsageError(f"{name}: its weights were not found at {path}. Give the absolute path.")
 
 
 def check_clips(name: str, size_px: int | None, frames: int) -> None:
@@ -190,6 +191,8 @@ def _find(name: str) -> tuple[Family, str, str]:
         return _own_family(name.source), kind, argument
     kind, _, argument = with_home(name).partition(":")
     known = families(__path__)
+    if kind not in known and os.path.isdir(name):
+        raise UsageError(f"{name} is a folder: say which library wrote it, hf:{name} or open_clip:{name}.")
     if kind not in known:
         raise unknown("backbone", kind, known, "All forms of the names: `kinoray list backbones`.")
     return cast(Family, importlib.import_module(f"kinoray.backbones.{known[kind]}")), kind, argument

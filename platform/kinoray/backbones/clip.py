@@ -222,7 +222,7 @@ def _tokenizer() -> Any:
 
 def _folder(argument: str) -> Path | None:
     """The folder of open_clip that an argument names."""
-    return Path(argument) if argument.startswith((".", "/")) else None
+    return Path(argument) if argument.startswith((".", "/")) or (argument and Path(argument).is_dir()) else None
 
 
 def _parts(argument: str) -> tuple[str, str]:

@@ -32,7 +32,7 @@ from kinoray.backbones.backbone import (
     padded,
 )
 from kinoray.backbones.stream import stream_in_half
-from kinoray.backbones.vision import loading, transformers
+from kinoray.backbones.vision import loading, transformers, with_all_weights
 from kinoray.errors import UsageError
 
 NAMES = ("hf",)
@@ -211,7 +211,7 @@ def load(name: str, argument: str, size_px: int | None, seed: int) -> Backbone:
             for dropout in NO_DROPOUT:
                 if hasattr(part, dropout):
                     setattr(part, dropout, 0.0)
-        model = getattr(library, model_class).from_pretrained(place, config=config, **options)
+        model = with_all_weights(getattr(library, model_class), place, config=config, **options)
         if adapter is not None:
             model = importlib.import_module("peft").PeftModel.from_pretrained(model, str(adapter)).merge_and_unload()
             model.requires_grad_(True)  # peft freezes what it wraps

@@ -19,6 +19,7 @@ from contextlib import contextmanager
 from functools import cache
 from pickle import UnpicklingError
 from types import ModuleType
+from typing import Any
 from urllib.parse import urlsplit
 from urllib.request import getproxies
 
@@ -121,6 +122,20 @@ def loading(what: str, otherwise: str) -> Iterator[None]:
         if isinstance(error, UnpicklingError):
             message = "it holds pickled objects, which are never loaded: save its tensors alone, best as safetensors"
         raise UsageError(f"{what} cannot be loaded ({message}). {otherwise}") from None
+
+
+def with_all_weights(model: Any, place: str, **options: Any) -> Any:
+    """A model of transformers by its own loader, which would draw at random what the files lack.
+
+    Raises: UsageError where they lack a weight.
+    """
+    made, found = model.from_pretrained(place, output_loading_info=True, **options)
+    if missing := sorted(found["missing_keys"]):
+        raise UsageError(
+            f"{place}: {len(missing):,} of the model's weights are not in its files, such as {missing[0]}. Save the "
+            "model itself (of one in DDP `model.module.save_pretrained`)."
+        )
+    return made
 
 
 def _is_known(address: str) -> bool:

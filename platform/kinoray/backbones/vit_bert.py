@@ -25,7 +25,7 @@ from kinoray.backbones.towers import (
     random_towers,
     read_vocabulary,
 )
-from kinoray.backbones.vision import loading, transformers
+from kinoray.backbones.vision import loading, transformers, with_all_weights
 from kinoray.errors import UsageError
 
 NAMES = ("vit-bert",)
@@ -97,8 +97,8 @@ def _from_transformers(vit: str, bert: str, vocabulary: Path | None, seed: int) 
     library = transformers()
     with loading("The weights of vit-bert", _WHERE):
         vocabulary = vocabulary or _hub_vocabulary(vit, bert)
-        vision = library.ViTModel.from_pretrained(vit, **options)
-        text = library.BertModel.from_pretrained(bert, **options)
+        vision = with_all_weights(library.ViTModel, vit, **options)
+        text = with_all_weights(library.BertModel, bert, **options)
         pieces = read_vocabulary(vocabulary)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)

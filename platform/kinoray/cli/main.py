@@ -40,7 +40,7 @@ NO_PLACE = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT)
 
 def main() -> None:
     """Run the command line; the only place where errors become lines and exit codes."""
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(TERMINATED))  # runs have their own handler
+    signal.signal(signal.SIGTERM, _terminated)  # runs have their own handler
     # At its end Python looks through all that torch made for what nobody uses any more: half a second.
     atexit.register(gc.freeze)
     sys.unraisablehook = _interrupt_again
@@ -62,6 +62,12 @@ def main() -> None:
         if isinstance(error, OSError) and error.errno in NO_PLACE and error.filename is not None:
             _fail(f"{error.filename}: {error.strerror}. Give another place, make room, or change permissions.", WRONG)
         _fail(f"{type(error).__name__}: {error} (traceback in {_write_traceback()}, or use --debug)", FAILED)
+
+
+def _terminated(*_: object) -> None:
+    """End with the code of the signal. `timeout` sends it twice; the second would fall into the end."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    sys.exit(TERMINATED)
 
 
 def _with_home(word: str) -> str:

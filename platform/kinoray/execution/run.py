@@ -208,7 +208,8 @@ def _startup_summary(runs: Sequence[Resolved], way: Way, cpus: float) -> str:
     most = max(sum(run.usual_steps if run.budget else run.steps) for run in runs)
     work = f"{many}{len(run.stream.tasks)} tasks, {as_many}{most} steps of {run.recipe.batch_size} clips"
     free = f"{shutil.disk_usage(folder).free / 1e9:.1f} GB free"
-    return f"{name}: {work}, {way.name}, {way.why} ({way.means}; {cpus:g} CPUs); {free} in {folder.parent}."
+    cores = f"{cpus:g} CPU{'s' * (cpus != 1)}"
+    return f"{name}: {work}, {way.name}, {way.why} ({way.means}; {cores}); {free} in {folder.parent}."
 
 
 def _in_process(run: Resolved, heirs: Heirs, quiet: bool, signals: Signals, say: Callable[[str], None]) -> None:
