@@ -5,6 +5,7 @@ import random
 import shutil
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support.forging import (
@@ -235,6 +236,21 @@ def test_a_fault_in_the_chosen_task_fails_whatever_is_recomputed(
     path = packed(forged_at_task(files, random.Random(seed)), tmp_path / "forged.zip", listed=True)
     verdict = verify(path, stream=micro)
     assert verdict.words == "failed" and "task 2, trained again" in place(verdict), verdict
+
+
+@pytest.mark.parametrize("code", ["", "0" * 64])
+def test_a_recipe_may_gain_settings_after_a_bundle_was_made(
+    code: str, files: Files, micro: Stream, tmp_path: Path
+) -> None:
+    """One that came later was at its default; with the same code it was taken out."""
+
+    def before(values: dict[str, Any]) -> None:
+        del values["request"]["recipe"]["stored_frames"]
+        values["request"]["code"] = code or values["request"]["code"]
+
+    older = sealed_for(with_document(files, before), 2)
+    verdict = verify(packed(older, tmp_path / "older.zip", listed=True), stream=micro)
+    assert verdict.words == ("repeated" if code else "failed"), verdict
 
 
 def test_the_recomputed_bundle_of_an_honest_one_is_the_same(files: Files) -> None:

@@ -18,7 +18,7 @@ import torch
 from safetensors.torch import save_file
 
 from kinoray.backbones import check_backbone, names_all, weights_digest
-from kinoray.config import plain
+from kinoray.config import Recipe, plain
 from kinoray.data.manifest import read_manifest
 from kinoray.errors import DONE, NOT_REPEATED, SOME_FAILED, BadData, CheckpointCorrupt, UsageError
 from kinoray.evaluation.feature_files import write_features
@@ -344,8 +344,11 @@ def _resolved(run: Opened, method: Any, given: str | Stream | None, folder: Path
         )
     except Exception as error:  # settings of a stranger: a number beyond what a library takes, say
         raise _by_code(request, f"run.json, request: {one_line(error)[:300]}") from None
+    recipe, usual = plain(resolved.recipe), plain(Recipe())
+    if request.code != code_digest():  # what came later was not there, which is its default
+        recipe = {name: value for name, value in recipe.items() if name in request.recipe or value != usual[name]}
     said = {"settings": request.settings, "recipe": request.recipe, "protocol": request.protocol}
-    found = {"settings": resolved.settings, "recipe": plain(resolved.recipe), "protocol": resolved.stream.protocol}
+    found = {"settings": resolved.settings, "recipe": recipe, "protocol": resolved.stream.protocol}
     if changed := changes(said, found):
         raise _by_code(request, f"run.json, request: {'; '.join(changed)[:200]}")
     if reference_of(resolved) != request.reference:
