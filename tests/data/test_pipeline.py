@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 import ray
 from loky import get_reusable_executor
+from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 from support import clips
 from support.waiting import wait_until
 
@@ -659,6 +660,22 @@ def test_a_cluster_that_has_no_machine_yet_is_named_as_that(monkeypatch):
     monkeypatch.setattr(ray, "cluster_resources", dict)
     with pytest.raises(UsageError, match=r"has no CPU at present.*when a machine has joined"):
         decode_slots(1, 0.01)
+
+
+@pytest.mark.ray
+def test_a_trial_of_a_sweep_decodes_a_clip_by_itself_outside_of_its_own_share(videos, tmp_path, cluster, by_value):
+    """Ray would otherwise place the task in the trial's placement group, which has less than a CPU."""
+    reader = clip_reader(manifests_of(videos, tmp_path)[0], range(2))
+    group = ray.util.placement_group([{"CPU": 0.5}])
+    ray.get(group.ready())
+    inside = PlacementGroupSchedulingStrategy(group, placement_group_capture_child_tasks=True)
+    trial = ray.remote(lambda: [row.video for row in ray_rows.rows_alone(reader, [(0, 0), (0, 1)], 1.0)])
+    try:
+        found = ray.get(trial.options(num_cpus=0.5, scheduling_strategy=inside).remote())
+    finally:
+        ray.util.remove_placement_group(group)
+    for video, other in zip(found, pipeline._local(reader, 0, 0), strict=True):
+        assert np.array_equal(video, other.video)
 
 
 @pytest.mark.ray

@@ -128,7 +128,8 @@ def _free_cpu(slots: float) -> bool:
 
 def rows_alone(reader: SlotReader, places: Sequence[tuple[int, int]], slots: float) -> Iterator[Row]:
     """The rows of some slots, each by a Ray task of its own; where no CPU is free for it, by a process of our own."""
-    task = ray.remote(_decode_alone).options(num_cpus=min(1.0, slots), max_retries=0)
+    # Not within the placement group of a sweep's trial, which has less than a CPU for its own tasks.
+    task = ray.remote(_decode_alone).options(num_cpus=min(1.0, slots), max_retries=0, scheduling_strategy="DEFAULT")
 
     with alone_in_a_process() as own:
 
