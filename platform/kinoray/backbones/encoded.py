@@ -58,10 +58,10 @@ class Made:
     data: dict[str, str]
     """Task -> digest of its clips, captions and splits, and of the videos' files where that is known."""
 
-    @property
-    def command(self) -> str:
-        """What makes such a file, but for its name."""
-        return f"kinoray data encode {self.stream} --backbone {self.backbone} --frames {self.recipe['frames']}"
+    def command(self, stream: str = "") -> str:
+        """What makes such a file of a stream; "": of its own."""
+        sizes = f"--frames {self.recipe['frames']} --size-px {self.recipe['size_px']}"
+        return f"kinoray data encode {stream or self.stream} --backbone {self.backbone} {sizes} -o FILE"
 
 
 Seen = dict[str, tuple[np.ndarray | None, str | None]]
@@ -98,7 +98,7 @@ def read_made(path: Path) -> Made:
             raise UsageError(f"{path} is Parquet, but not from `kinoray data encode`. Make one with that command.")
     made = Made(**json.loads(notes))
     if groups != 2 * len(made.data):
-        raise UsageError(f"{path} has {groups} row groups, not two per task. Make it again: `{made.command}`.")
+        raise UsageError(f"{path} has {groups} row groups, not two per task. Make it again: `{made.command()}`.")
     return made
 
 

@@ -72,7 +72,7 @@ class HfTowers(BlockTowers, WordTowers):
         self.max_tokens: int = text.max_position_embeddings
         self.fills = model.config.model_type == "siglip"
         """Whether captions are filled up with a token of their own, all of which are seen, as it was trained."""
-        self.filler = text.pad_token_id if self.fills else 0
+        self.filler = tokenizer.pad_token_id if self.fills else 0
 
     @property
     def vision_blocks(self) -> nn.ModuleList:

@@ -85,10 +85,11 @@ def captions_of(manifest: Manifest) -> list[str]:
 def _check(file: Path, made: Made, stream: Stream, manifests: Sequence[Manifest]) -> None:
     """Raises: UsageError where a file was made of other data, lacks some, or has numbers that are not finite."""
     clips = broken = 0
+    way_on = f"Make one of {stream.name}: `{made.command(stream.source)}`."
     same, asked = True, set[str]()
     for task, manifest in zip(stream.tasks, manifests, strict=True):
         if task.name not in made.data:
-            raise UsageError(f"{file} was made from {made.stream} and has no task {task.name!r}. Run `{made.command}`.")
+            raise UsageError(f"{file} was made from {made.stream} and has no task {task.name!r}. {way_on}")
         same &= made.data[task.name] == data_of(manifest)
         seen, numel = encoded.read_clips(file, task.name), made.recipe["frames"] * made.dim
         clips += len(set(manifest.table["id"].to_pylist()) - seen.keys())
@@ -102,7 +103,7 @@ def _check(file: Path, made: Made, stream: Stream, manifests: Sequence[Manifest]
         f"features of {broken:,} clips are not finite": broken,
     }
     if wrong := [text for text, count in words.items() if count]:
-        raise UsageError(f"{file} does not fit {stream.name}: {', '.join(wrong)}. Run `{made.command}` again.")
+        raise UsageError(f"{file} does not fit {stream.name}: {', '.join(wrong)}. {way_on}")
 
 
 def _unpack(file: Path, made: Made, manifest: Manifest, task: TaskData) -> None:

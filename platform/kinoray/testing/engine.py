@@ -144,14 +144,23 @@ def state_of(method: BaseMethod) -> dict[str, torch.Tensor]:
     return {name: value.detach().clone() for name, value in method.state_dict().items()}
 
 
+MOVED = 1.01
+"""By what the weights of a step are multiplied that has none before it."""
+
+
 def one_step(spec: RunSpec, world: World | None = None, goes_on: bool = False) -> dict[str, Any]:
     """The second step of a run's first task: logged values, gradients, and weights before the optimizer, between it
-    and `after_step`, and after. goes_on: of the task behind its newest commit."""
+    and `after_step`, and after. goes_on: of the task behind its newest commit, with weights that have moved since it
+    began: a pull towards what they were then would be 0."""
     session, stage, state = begun(spec, world, goes_on)
     torch.set_num_threads(1)
     method = session.method
-    before, between = state_of(method), {}
     groups = method.param_groups()
+    if goes_on:
+        with torch.no_grad():
+            for parameter in names_and_params(groups).values():
+                parameter.mul_(MOVED)
+    before, between = state_of(method), {}
     optimizer = make_optimizer(session.recipe, groups)
     original = method.after_step
 

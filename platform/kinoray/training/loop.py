@@ -307,9 +307,10 @@ class LateLog:
         (record, values), self.pending = self.pending, None
         *numbers, stopping = values.numbers.tolist()
         if not math.isfinite(numbers[0]):
+            first = "check that the weights it began with are finite, " * (record["step"] == record["task"] == 0)
             raise RunFailed(
                 f"The loss is {numbers[0]} at step {record['step']} of task {record['task'] + 1}. That step was not "
-                "committed; lower the learning rate, or clip gradients with --set clip_norm=1."
+                f"committed; {first}lower the learning rate, or clip gradients with --set clip_norm=1."
             )
         self.write(record | dict(zip(values.names, numbers, strict=True)))
         stop = stop or stopping > 0
