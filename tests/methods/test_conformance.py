@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from support.growth import Late
 from support.places import REPOSITORY
-from support.rules import RULES, Pairs
+from support.rules import RULES, Pairs, Pulled, PulledByShare
 from support.toys import TOYS
 
 from kinoray.rule import Rule
@@ -68,6 +68,16 @@ def test_rules_keep_their_promises_around_a_whole_method_too(micro, tmp_path: Pa
     for subject in subjects:
         for promise in (learns_two_tasks, resumes_bit_for_bit, two_ranks_equal_one):
             promise(subject)
+
+
+def test_of_a_penalty_on_weights_each_rank_takes_its_share(micro, tmp_path: Path) -> None:
+    """One that is 0 where the task begins, too."""
+    peers: dict[str, list[dict[str, Any]]] = {}
+    whole, shared = (Subject(source_of(m, micro), micro, tmp_path / m.__name__, peers) for m in (Pulled, PulledByShare))
+    peers.update(on_two_ranks({subject.method.name: subject.spec_of_two for subject in (whole, shared)}, goes_on=True))
+    two_ranks_equal_one(shared)
+    with pytest.raises(BrokenPromise, match=r"and take len\(batch.ids\) / batch.global_size of a penalty"):
+        two_ranks_equal_one(whole)
 
 
 @pytest.mark.parametrize("verb", ["embed_video", "embed_text", "probe_features"])

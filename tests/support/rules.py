@@ -47,6 +47,31 @@ class Pairs(_Toy):
         return StepOutput(objectives=loss, log={"loss/pairs": loss})
 
 
+class Pulled(Pairs):
+    """Pulled towards the weights that a task began with by all of a penalty on each rank: twice as much on two."""
+
+    def __init__(self, config: PairsConfig, backbone: Any, num_tasks: int) -> None:
+        super().__init__(config, backbone, num_tasks)
+        self.start = Frozen(self.encoder())
+
+    def begin_task(self, task: Task) -> None:
+        copy_into(self.start.module, self.encoder())
+
+    def loss(self, batch: Batch) -> StepOutput:
+        output = super().loss(batch)
+        pairs = zip(self.encoder().parameters(), self.start.module.parameters(), strict=True)
+        pull = torch.stack([(now - then).square().sum() for now, then in pairs]).sum()
+        return replace(output, objectives=output.objectives + self.share(batch) * pull)
+
+    def share(self, batch: Batch) -> float:
+        return 1.0
+
+
+class PulledByShare(Pulled):
+    def share(self, batch: Batch) -> float:
+        return len(batch.ids) / batch.global_size
+
+
 @config
 class DistillConfig:
     distill_weight: Annotated[float, Field(ge=0)] = 0.5
