@@ -313,7 +313,7 @@ TRIAL = Way("in a trial's process", f"no trainer, no actors; {OWN}", "as a sweep
 
 def of_trial(workers: int) -> Way:
     """A sweep's trial, which trains in its own process (0) or on so many Ray workers."""
-    return ray_workers(workers, "as a sweep over large towers") if workers else TRIAL
+    return ray_workers(workers, "as large towers need, or as --workers-per-trial asks") if workers else TRIAL
 
 
 def ray_workers(workers: int, why: str) -> Way:

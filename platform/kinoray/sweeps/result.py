@@ -51,8 +51,8 @@ class BestTrial:
         brief += [of_then(run.method, name) for run in self.then[:1] for name in run.protocol.brief]
         tests = "  ".join(f"{name} {show(self.metrics.get(name))}" for name in brief)
         values = ", ".join(f"{name} {show(value, 2)}" for name, value in self.values.items())
-        head = f"trial {self.number}: {words(self.params)}\nvalidation {values}; test {tests} ({len(self.runs)} seeds"
-        return f"{head}; galleries of the two may differ in size)"
+        head = f"trial {self.number}: {words(self.params)}\nvalidation {values}; test {tests}"
+        return f"{head} ({len(self.runs)} seed{'s' * (len(self.runs) != 1)}; galleries of the two may differ in size)"
 
 
 def means(runs: Results) -> dict[str, float]:
@@ -258,7 +258,9 @@ class SweepResult:
         best = self.best
         counts = ", ".join(f"{n} {state}" for state, n in self.states.items() if n)
         head = f"sweep of {self.method} on {self.stream} for {', '.join(self.objectives)}: {counts or 'no trials'}"
-        return [head, *(repr(best).splitlines() if best else [])]
+        equal = sum(trial.values[0] == best.values[self.objectives[0]] for trial in self.complete) if best else 0
+        tie = [f"{equal} trials have the best {self.objectives[0]}; this is the first of them."] * (equal > 1)
+        return [head, *(repr(best).splitlines() if best else []), *tie]
 
     def __repr__(self) -> str:
         return brief(self.lines, self.folder)

@@ -65,6 +65,8 @@ class SweepView:
                 return
             trial = self.running.setdefault(number, _Running(number, facts.get("params", {}), time.monotonic()))
             trial.task = facts.get("task", trial.task)
+            if event == "begun" and not (self.live or self.quiet):
+                self._print(f"Trial {number} begins ({words(trial.params)})")
             if event not in ("begun", "advanced"):
                 del self.running[number]
                 self.done += 1
