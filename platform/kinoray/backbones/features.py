@@ -101,7 +101,7 @@ def load(name: str, argument: str, size_px: int | None, seed: int) -> FrameTower
     """Towers for vectors as wide as the other backbone's space, or for those of an encoded file."""
     if file := encoded_file(f"{name}:{argument}"):
         made = encoded.read_made(file)
-        towers = StoredTowers(*encoded.read_captions(file), made.dim, made.dim, made.command)
+        towers = StoredTowers(*encoded.read_captions(file), made.dim, made.dim, made.command())
         towers.vision_projection, towers.text_projection = identity_linear(made.dim), identity_linear(made.dim)
         return towers
     other = backbones.load_backbone(argument or DEFAULT, seed=seed)
