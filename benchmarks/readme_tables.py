@@ -42,10 +42,13 @@ BEGIN, END = "<!-- made: {} -->", "<!-- made until here -->"
 COLUMNS = {SHARED: ("", SHARED), TUNED: (TUNED,)}
 """Tables with one column of measured numbers are at the settings that all rows share."""
 HEADLINES = ("R@1", "FR", "HM")
+RETENTION = "moving-retention"
 EMBEDDED = {"ctvr": "moving-ctvr-10", "video-ssl": "moving-actions", "cssl": "shapes-5", "ucl": "digits-5"}
 """An embedded stream of each protocol but the default one's; of those that a method suits the first is shown."""
 SUBJECTS = {"bmu_moco": "bmu", "frame_fusion_moe": "ctvr", "ccsl": "ccsl", "video_moco": "videomoco"}
 """The four papers' own methods, and how the names of their tables and figures begin."""
+SINCE = ("retention",)
+"""What came after them."""
 
 
 def results_of(name: str, stream: str = "sprites-cvlm") -> dict[str, Any]:
@@ -176,10 +179,11 @@ def costs() -> str:
 
 
 def claims() -> str:
-    """Every statement of the four papers: what was measured of it, on which stream, and whether that one can judge."""
+    """Every statement of the papers: what was measured of it, on which stream, and whether that one can judge."""
     kept, blocks = kept_entries(), []
-    for prefix in SUBJECTS.values():
-        records = _of_paper(prefix, kept)
+    for prefix in (*SUBJECTS.values(), *SINCE):
+        if not (records := _of_paper(prefix, kept)):
+            continue
         blocks.append(f"## {next(iter(records.values()))['place'].rpartition(', ')[0]}")
         for name, record in records.items():
             stream = record["stream"]
@@ -248,7 +252,7 @@ def asked_streams(folder: Path) -> dict[str, list[Stream]]:
     rows = [{"id": x, "uri": f"{x}.npy", "captions": ["a clip"], "label": "a clip", "split": x} for x in SPLITS]
     vectors = TaskData("vectors", write_manifest(rows, folder / "manifest.parquet", folder).path)
     frozen = Stream("frozen towers", "cvlm", (vectors,), Recipe(), "features:tiny-clip")
-    names = ("moving-conflict", "moving-ctvr-10", "moving-retention", "digits-5", "shapes-5", "moving-actions")
+    names = ("moving-conflict", "moving-ctvr-10", RETENTION, "digits-5", "shapes-5", "moving-actions")
     conflict, ctvr, retention, *others = map(load_stream, names)
     told = tuple(task for task in retention.tasks if read_manifest(task.manifest).rows_by("label"))
     classes = replace(retention, name="classes alone", protocol="retention-agnostic", tasks=told, held_out=())
@@ -289,7 +293,11 @@ def _measured() -> dict[tuple[str, Kind], str]:
     """Method and kind of stream -> the file of the first kept table, or else figure, that has both."""
     found: dict[tuple[str, Kind], str] = {}
     for name, record in sorted(kept_entries().items(), key=lambda item: "-table" not in item[0]):
-        kind = ("frozen towers",) if ":frozen" in record.get("backbone", "") else _kind(record["stream"])
+        kind = _kind(record["stream"])
+        if "retention" in kind:  # one column, whatever the towers
+            kind = _kind(RETENTION)
+        elif ":frozen" in record.get("backbone", ""):
+            kind = ("frozen towers",)
         for method in _methods_of(REPRODUCTIONS[name]):
             found.setdefault((method, kind), stem_of(record))
     return found

@@ -38,7 +38,7 @@ COMPARED = (LWF, VR_LWF, WISE_FT, MEAN, MAG_MAX, ER_RING, DER)
 
 RETENTION = TableEntry(
     title="Seven methods against plain fine-tuning: Transfer to tasks not yet learned, Average, Last",
-    place=f"after {ZSCL}, MTIL, order I",
+    place=f"after {ZSCL}, MTIL in order I",
     rows=(*PLAIN, *COMPARED, JOINT, ZERO_SHOT),
     score="top1",
     overall=("Transfer", "Average", "Last", "FR"),
@@ -53,7 +53,7 @@ RETENTION = TableEntry(
         "Fine-tuning loses zero-shot, 44.6 of 69.4 of Transfer, and every method keeps more: LwF 56.9, VR-LwF 57.2, "
         "WiSE-FT 52.3. Running means, MagMax and memory are not in this table."
     ),
-    source="MTIL, order I, as the released notebook has it; pictures by class, with tasks told",
+    source="MTIL, order I, as the released notebook has it: pictures by class, and a test says which task it is of",
     claims=tuple(claim for row in COMPARED for claim in _gains(row)),
 )
 
