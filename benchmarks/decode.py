@@ -2,6 +2,7 @@
 
     python benchmarks/decode.py [--json] [--rows 1600] [--rounds 3] [--processes N] [--clips FOLDER] [--peers FOLDER]
     python benchmarks/decode.py --forms [--rounds 3]        what each form of frames costs, of 16:9 clips alone
+    python benchmarks/decode.py --stored [--rounds 3]       four drawn frames at 384 px: decoded, and out of the cache
 
 Every side delivers the same frames of the same clips, uint8 at the training size, in the order of the rows, from as
 many processes with one thread each: 12 uniform frames at 224 px, and 32 consecutive ones at 112 px, of the real clips
@@ -414,6 +415,34 @@ def forms_cost(folder: Path, rounds: int) -> None:
                 print(f"  {name:10} {1 / median(took[name]):7.1f} clips/s  x {rate:.2f}   bytes x {bytes_:.2f}")
 
 
+def stored_cost(folder: Path, clips: list[Path], rounds: int) -> None:
+    """Clips per second of CPU time that are decoded, and that the frame cache holds as they are and as JPEG, with the
+    megabytes that a clip takes there; clips that it keeps whole."""
+    from kinoray.decoding.clip import Clip
+    from kinoray.decoding.forms import FrameForm
+    from kinoray.decoding.frame_cache import OFF, Cache, fetch_clip, holds_clip
+    from kinoray.decoding.sampling import Sampling
+
+    rule = Sampling("random", 4)
+    read = [Clip(path.name, str(path)) for path in clips]
+    for codec in ("raw", "jpeg"):
+        form, cache = FrameForm(384, codec=codec), Cache(str(folder / codec))  # type: ignore[arg-type]
+        begun = time.process_time()
+        kept = [clip for clip in read if fetch_clip(clip, rule, 0, form, cache) and holds_clip(clip, rule, form, cache)]
+        first_s = (time.process_time() - begun) / len(read)
+        took: dict[str, list[float]] = {"decoded": [], "stored": []}
+        for seed in range(1, rounds + 1):
+            for name, used, these in (("decoded", OFF, read), ("stored", cache, kept)):
+                begun = time.process_time()
+                for clip in these:
+                    fetch_clip(clip, rule, seed, form, used)
+                took[name] += [(time.process_time() - begun) / len(these)] if these else []
+        megabytes = sum(file.stat().st_size for file in (folder / codec).rglob("*.frames")) / max(1, len(kept)) / 1e6
+        rates = ", ".join(f"{name} {1 / median(times):.1f} clips/s" for name, times in took.items() if times)
+        print(f"{codec}: {len(kept)} of {len(read)} clips are kept whole, {megabytes:.1f} MB each; {rates}")
+        print(f"  the first time a clip takes {first_s:.2f} CPU-s")
+
+
 def first_batches(manifest: Any, processes: int) -> tuple[float, float]:
     """Seconds to the first batch of 8 clips of 12 frames: in a fresh Ray, and once its workers run."""
     took = []
@@ -436,11 +465,16 @@ def main() -> None:
     parser.add_argument("--peers", type=Path, help="where the other readers are installed")
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--forms", action="store_true")
+    parser.add_argument("--stored", action="store_true")
     options = parser.parse_args()
     os.environ["OMP_NUM_THREADS"] = "1"
     if options.forms:
         with tempfile.TemporaryDirectory(prefix="kr", dir="/tmp") as folder:
             forms_cost(Path(folder), options.rounds)
+        return
+    if options.stored:
+        with tempfile.TemporaryDirectory(prefix="kr", dir="/tmp") as folder:
+            stored_cost(Path(folder), clips_to_read(options.clips, Path(folder)), options.rounds)
         return
     if options.peers:  # for the processes, too
         sys.path.append(str(options.peers))

@@ -100,8 +100,8 @@ class Recipe:
     size_px: Count = 384
     """Side of the square frames, in pixels."""
     stored_frames: Literal["raw", "jpeg"] = "raw"
-    """How the frame cache keeps videos: as they are, or as JPEG, a sixth of the bytes. Pixels then differ a little,
-    also where nothing is kept, and so do results."""
+    """How the frame cache keeps videos: as they are, or as JPEG, in a tenth of the bytes and so longer ones. Pixels
+    then differ a little, also where nothing is kept, and so do results."""
     max_tokens: Count = 40
     """Longest caption in tokens. Ours."""
     augmentation: str = ""

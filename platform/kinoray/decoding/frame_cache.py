@@ -59,7 +59,7 @@ import numpy as np
 
 from kinoray.decoding.clip import Clip
 from kinoray.decoding.forms import Codec, FrameForm, frame_bytes
-from kinoray.decoding.frame_codec import RATIO, packed, unpacked
+from kinoray.decoding.frame_codec import packed, unpacked
 from kinoray.decoding.pictures import media_of
 from kinoray.decoding.probe import file_digest
 from kinoray.decoding.read_clip import read_clip, read_frames
@@ -297,6 +297,8 @@ def _checksums(video: np.ndarray) -> np.ndarray:
 
 WHOLE_BYTES = 4 << 20
 """A clip whose frames together take so much at most is cached whole where the frames are drawn."""
+WHOLE_AS_JPEG = 192 << 20
+"""The same of one that is stored as JPEG, of its decoded frames: ten seconds at 384 px, some 20 MB on the disk."""
 DECODING = (
     "decode.py",
     "forms.py",
@@ -408,8 +410,8 @@ def holds_clip(clip: Clip, sampling: Sampling, form: FrameForm, cache: Cache) ->
 
 def _is_short(num_frames: int, form: FrameForm, height: int = 1, width: int = 1) -> bool:
     """Whether a clip is cached whole; without the size of its frames, whether it may be."""
-    ratio = RATIO if form.codec == "jpeg" else 1
-    return num_frames * frame_bytes(form, max(1, height), max(1, width)) <= WHOLE_BYTES * ratio
+    most = WHOLE_BYTES if form.codec == "raw" else WHOLE_AS_JPEG
+    return num_frames * frame_bytes(form, max(1, height), max(1, width)) <= most
 
 
 def _drawn(sampling: Sampling, seed: int, num_frames: int) -> np.ndarray:

@@ -10,8 +10,6 @@ import numpy as np
 from PIL import Image
 
 QUALITY = 95
-RATIO = 6
-"""So many times fewer bytes does a frame of a film take, roughly."""
 
 
 def packed(video: np.ndarray) -> list[bytes]:
