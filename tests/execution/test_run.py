@@ -161,9 +161,24 @@ class Fails(Replays):
             raise ZeroDivisionError("a bug in the third step")
 
 
+ONE_LINE_IS_WRONG = """\
+from kinoray.methods import base_moco
+from kinoray.methods.base_moco import Config
+
+
+class Method(base_moco.Method):
+    def loss(self, batch):
+        video = self.online.embed_video(batch.video)
+        return video @ video
+"""
+
+
 def test_a_methods_bug_is_one_line_and_the_traceback_is_in_the_log(micro, tmp_path) -> None:
     with pytest.raises(RunFailed, match=r"ZeroDivisionError: a bug in the third step\. The traceback is in .*log\.txt"):
         local(Fails, micro, tmp_path)
+    (tmp_path / "fails.py").write_text(ONE_LINE_IS_WRONG)
+    with pytest.raises(RunFailed, match=r"fails-micro.*: RuntimeError at fails\.py:8: .*cannot be multiplied"):
+        run(tmp_path / "fails.py", stream=micro, num_workers=0, runs=tmp_path, quiet=True)
     folder = next(tmp_path.glob("Fails*/seed-0"))
     assert "after_step" in (folder / "log.txt").read_text()
     result = kinoray.load(folder)

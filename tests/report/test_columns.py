@@ -84,4 +84,4 @@ def test_what_is_left_out_is_told_with_the_way_to_see_it(
     assert f"{left} of {len(comparison.columns)} columns left out to fit 80 characters" in out
     assert "--wide" in out and "FR: points lost" in out
     printing.print_comparison(comparison, wide=True)
-    assert "left out" not in capsys.readouterr().out
+    assert "columns left out" not in capsys.readouterr().out

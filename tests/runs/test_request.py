@@ -56,6 +56,8 @@ def test_help_shows_every_option_by_its_name_and_a_wrong_one_is_named() -> None:
             if f.name not in ("method", "settings", "per_worker")
         )
     assert inspect.signature(kinoray.reproduce).parameters["seeds"].default is None
+    with pytest.raises(UsageError, match=r"no option named 'epochs'.* go into settings=\{'epochs': \.\.\.\}"):
+        kinoray.run("base_moco", epochs=3)
     with pytest.raises(UsageError, match=r"no option named 'sede'\. Did you mean 'seed'"):
         kinoray.run("base_moco", sede=3)
 

@@ -19,7 +19,7 @@ from kinoray.data.presets import test_sampling
 from kinoray.decoding.clip import Clip
 from kinoray.decoding.pictures import picture_frames
 from kinoray.decoding.read_clip import array_frames, read_clip
-from kinoray.errors import ConfigMismatch, UsageError
+from kinoray.errors import ConfigMismatch, UsageError, VideoError
 from kinoray.evaluation.feature_files import Fact
 from kinoray.execution.feature_store import one_seed
 from kinoray.execution.rank_session import StageFacts, built
@@ -155,7 +155,10 @@ class OpenedMethod(nn.Module):
         if not isinstance(video, Clip):
             path = expanded(video).absolute()
             video = Clip(path.name, str(path))
-        return isolated(read_clip, video, sampling, 0, form)
+        try:
+            return isolated(read_clip, video, sampling, 0, form)
+        except VideoError as error:
+            raise type(error)(error.stage, f"{video.path}: {error}") from None
 
     def attention_maps(self, frames: np.ndarray) -> dict[str, np.ndarray]:
         """Where the method looks in a clip.

@@ -106,9 +106,10 @@ def run_lines(rows: Sequence[Row]) -> Iterator[str]:
 
 
 def by_run(rows: Sequence[Row]) -> list[list[Row]]:
-    """The seeds of each run that no sweep made, by the names of their folders."""
+    """The seeds of each run that no sweep made; the newest run stands last."""
     own = sorted((row for row in rows if not row["sweep"]), key=_run_of)
-    return [list(seeds) for _, seeds in groupby(own, key=_run_of)]
+    runs = [list(seeds) for _, seeds in groupby(own, key=_run_of)]
+    return sorted(runs, key=lambda seeds: max(row["date"] for row in seeds))
 
 
 def by_sweep(rows: Sequence[Row]) -> dict[str, list[Row]]:

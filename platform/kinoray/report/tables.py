@@ -204,7 +204,7 @@ class Comparison:
         return self.text([*self.warnings, *self.legend(), *self.notes()], self.protocol.metrics).html()
 
 
-def compare(runs: Iterable[str | Path | Result], metric: str | None = None) -> Comparison:
+def compare(runs: str | Path | Result | Iterable[str | Path | Result], metric: str | None = None) -> Comparison:
     """Lay runs side by side.
 
     Runs of the same method's code, data and settings share a row as seeds, and of one seed the newest counts; joint
@@ -213,13 +213,14 @@ def compare(runs: Iterable[str | Path | Result], metric: str | None = None) -> C
     the encoder of one of them (`--backbone run:FOLDER`, in the same runs folder) add a column with their main score.
 
     Args:
-        runs: Results, or runs by folder, by name and by pattern, as the words of `kinoray compare`.
+        runs: Results, or runs by folder, by name and by pattern, as the words of `kinoray compare`; or one of these.
         metric: A score of the runs' protocol in any spelling; None: the main one.
 
     Raises:
         UsageError: There is no run, or the runs are of different streams.
     """
-    results = [result for run in runs for result in _opened(run)]
+    given = [runs] if isinstance(runs, str | Path | Result) else runs
+    results = [result for run in given for result in _opened(run)]
     if not results:
         raise UsageError("There is nothing to compare: name at least one run folder.")
     protocol = results[0].protocol
@@ -305,7 +306,7 @@ def notes_of(rows: Sequence[Row], across: Sequence[Column]) -> list[str]:
     if first.shared:
         lines.append(f"All with {', '.join(f'{name}={value}' for name, value in first.shared.items())}.")
     lines += [_code_note(rows), *(_data_note(row, first) for row in others), _work_note(rows)]
-    competing = [row for row in others if not row.is_bound]
+    competing = [row for row in others if not row.is_bound and not _data_note(row, first)]
     for column in across:
         lines += _differences(competing, first, column)
     lines += changed_places([(row.label, row) for row in rows if not row.is_bound])

@@ -241,7 +241,7 @@ def request_of(kind: type[T], method: Any, options: Mapping[str, Any]) -> T:
     known = [f.name for f in fields(kind)][1:]  # type: ignore[arg-type]
     for name in options:
         if name not in known:
-            raise unknown("option", name, known)
+            raise unknown("option", name, known, f"Settings of a method or recipe go into settings={{{name!r}: ...}}.")
     return replace(method, **options) if isinstance(method, kind) else kind(method, **options)  # type: ignore[type-var, call-arg]
 
 

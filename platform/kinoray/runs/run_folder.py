@@ -2,6 +2,7 @@
 
 import contextlib
 import errno
+import re
 import shutil
 import time
 import traceback
@@ -114,4 +115,12 @@ def failed(run: Resolved, problem: Exception | dict[str, Any]) -> KinorayError:
     if own:
         assert known is not None
         return known(text)
-    return RunFailed(f"{run.label}: {kind}: {text}. The traceback is in {log}; the committed state stands.")
+    where = _in_method(run, trace)
+    return RunFailed(f"{run.label}: {kind}{where}: {text}. The traceback is in {log}; the committed state stands.")
+
+
+def _in_method(run: Resolved, trace: str) -> str:
+    """File and line of the method, or its rule, that a traceback goes through last."""
+    lines = re.findall(r'File "([^"]+)", line (\d+)', trace)
+    own = [f" at {Path(file).name}:{line}" for file, line in lines if Path(file).stem in run.method.name.split(":")]
+    return own[-1] if own else ""
