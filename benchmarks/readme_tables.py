@@ -111,7 +111,7 @@ def _reproduced(method: str, kept: Mapping[str, dict[str, Any]]) -> str:
         parts = [f"of {count.total()} statements {_told(count)}" for count in counts.values() if count]
         return f"{word}: {'; each row at its own best settings, '.join(parts)}"
     has = [name for name in kept if method in _methods_of(REPRODUCTIONS[name])]
-    tables = [name for name in has if name.split("-")[1].startswith("table")] or has
+    tables = [name for name in has if "-table" in name] or has
     return f"measured in `{tables[0]}`" if tables else "not run"
 
 

@@ -16,7 +16,7 @@ PROOFS = sorted((REPOSITORY / "benchmarks" / "proofs").glob("*.parquet"))
 def matrix_of(ranks: pd.DataFrame, tasks: int) -> np.ndarray:
     """R@1 in percent of each task after each; of n clips with the best score each is first with chance 1 / n."""
     matrix = np.full((tasks, tasks), np.nan)
-    for (after, task), part in ranks.groupby(["after_task", "task"]):
+    for (after, task), part in ranks[ranks["after_task"] >= 0].groupby(["after_task", "task"]):
         better = part["rank"] - part["ties"] / 2
         matrix[int(after), int(task)] = 100 * np.mean((better == 0) / (part["ties"] + 1))
     return matrix
@@ -33,6 +33,13 @@ def test_the_kept_numbers_follow_from_the_ranks(file: Path) -> None:
     for line in kept["runs"]:
         matrix = matrix_of(by_run[tuple(line[name] for name in names)], tasks)
         final = matrix[-1]
+        if "Transfer" in line:
+            assert line["Last"] == pytest.approx(final.mean(), abs=1e-3), line
+            if line["Transfer"] is not None:
+                columns = [matrix[:task, task].mean() for task in range(1, tasks)]
+                assert line["Transfer"] == pytest.approx(np.mean(columns), abs=1e-3), line
+                assert line["Average"] == pytest.approx(matrix.mean(), abs=1e-3), line
+            continue
         assert line["R@1"] == pytest.approx(final.mean(), abs=1e-3), line
         for number, score in enumerate(final, start=1):
             assert line[f"{number}:R@1"] == pytest.approx(score, abs=1e-3), line

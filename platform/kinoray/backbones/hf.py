@@ -72,7 +72,6 @@ class HfTowers(BlockTowers, WordTowers):
         self.max_tokens: int = text.max_position_embeddings
         self.fills = model.config.model_type == "siglip"
         """Whether captions are filled up with a token of their own, all of which are seen, as it was trained."""
-        self.filler = tokenizer.pad_token_id if self.fills else 0
 
     @property
     def vision_blocks(self) -> nn.ModuleList:
@@ -98,9 +97,9 @@ class HfTowers(BlockTowers, WordTowers):
         """What the model makes of captions."""
         if not self.fills:
             return self.model.get_text_features(tokens.ids, attention_mask=tokens.mask.long())
-        ids_BL = tokens.ids.masked_fill(~tokens.mask, self.filler)
-        missing = self.max_tokens - ids_BL.shape[1]
-        return self.model.get_text_features(torch.nn.functional.pad(ids_BL, (0, missing), value=self.filler))
+        filler, missing = self.tokenizer.pad_token_id, self.max_tokens - tokens.ids.shape[1]
+        ids_BL = tokens.ids.masked_fill(~tokens.mask, filler)
+        return self.model.get_text_features(torch.nn.functional.pad(ids_BL, (0, missing), value=filler))
 
     def forget_video(self) -> None:
         """Let go of the video tower."""
