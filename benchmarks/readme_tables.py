@@ -43,6 +43,8 @@ COLUMNS = {SHARED: ("", SHARED), TUNED: (TUNED,)}
 """Tables with one column of measured numbers are at the settings that all rows share."""
 HEADLINES = ("R@1", "FR", "HM")
 RETENTION = "moving-retention"
+SAME_GROUND = {"sprites-retention": "sprites-cvlm"}
+"""A stream with the tasks and galleries of another."""
 EMBEDDED = {"ctvr": "moving-ctvr-10", "video-ssl": "moving-actions", "cssl": "shapes-5", "ucl": "digits-5"}
 """An embedded stream of each protocol but the default one's; of those that a method suits the first is shown."""
 SUBJECTS = {"bmu_moco": "bmu", "frame_fusion_moe": "ctvr", "ccsl": "ccsl", "video_moco": "videomoco"}
@@ -214,7 +216,8 @@ def _of_statement(made: Mapping[str, Any]) -> list[str]:
 
 def ground(stream: str) -> str:
     """Whether a stream can judge, by its kept table of conditions (`conditions.py`)."""
-    file = RESULTS / f"conditions-{family_of(stream)}.md"
+    family = family_of(stream)
+    file = RESULTS / f"conditions-{SAME_GROUND.get(family, family)}.md"
     if not file.is_file():
         return "no conditions shown"
     return "no ground" if "**no**" in file.read_text(encoding="utf-8") else "conditions met"
