@@ -206,6 +206,7 @@ def test_rows_of_other_data_say_so(tmp_path: Path) -> None:
     assert one != other and all(re.fullmatch(r"mine \(data [0-9a-f]{8}\)", label) for label in (one, other))
     note = f"{other} has other data than {one} in night: not comparable there."
     assert all(note.split(" in ")[1] in text for text in forms(comparison)) and note in comparison.to_json()["notes"]
+    assert not any(line.startswith(f"{other} - {one}") for line in comparison.notes()), "no difference is told"
 
 
 def test_another_engine_makes_no_row_and_is_noted(tmp_path: Path) -> None:
