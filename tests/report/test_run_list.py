@@ -26,6 +26,13 @@ def test_seeds_share_a_line_with_their_mean_scores(tmp_path: Path) -> None:
     assert f"HM  {mean:.1f}" in line and line.endswith(folders[0].parent.name)
 
 
+def test_the_newest_run_stands_last(tmp_path: Path) -> None:
+    rows = [list_runs(make_run(tmp_path / name, name).parents[1])[0] for name in ("base_moco", "bmu_moco", "avg_pool")]
+    dates = ("2026-01-02 10:00", "2026-01-03 10:00", "2026-01-01 10:00")
+    lines = list(run_lines([row | {"date": date} for row, date in zip(rows, dates, strict=True)]))
+    assert [line.split()[1] for line in lines] == ["2026-01-01", "2026-01-02", "2026-01-03"]
+
+
 def test_a_backbone_is_told_where_runs_of_a_stream_differ_in_it(tmp_path: Path) -> None:
     make_run(tmp_path, "base_moco")
     assert " on tiny" not in next(run_lines(list_runs(tmp_path)))
