@@ -136,7 +136,14 @@ class Result:
         return self.cautions_of(None)
 
     def cautions_of(self, score: str | None) -> list[str]:
-        """The same for another score than the protocol's main one: its level of chance is told."""
+        """As `cautions`.
+
+        Args:
+            score: Whose level of chance is told; None: the protocol's main one.
+
+        Returns:
+            The lines.
+        """
         lines = read_jsonl(self.folder / "bad_samples.jsonl", "task", "id") if self.outcome.get("bad_samples") else []
         if not lines:
             return cautions(self.run, score)
