@@ -197,7 +197,7 @@ def test_a_run_that_meets_a_changed_file_ends_in_one_line(there, tmp_path, monke
     for name in ("open_remote", "_remote"):  # processes that decode know of no other store
         monkeypatch.setattr(stand_ins, name, open_remote)
     listed = stand_in(f"file://{there}")
-    monkeypatch.setattr(sys.modules["kinoray.streams.own_folder"], "stand_in", lambda uri: listed)
+    monkeypatch.setattr(stand_ins, "stand_in", lambda uri: listed)
     for path in there.glob("*.mp4"):
         path.write_bytes(b"another")
     words = ("run", "base_moco", "--stream", URI, "--num-workers", 0, "--smoke", "--runs", tmp_path / "runs")
