@@ -210,6 +210,19 @@ def _written(folder: Path, text: str) -> str:
     return "./mine.py"
 
 
+def test_a_name_that_is_neither_file_nor_folder_is_told_as_what_it_looks_like(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UsageError, match="There is no stream file"):
+        load_stream("./my_stream.py:3")
+    with pytest.raises(UsageError, match=r"There is no folder .*videos"):
+        load_stream("./videos:./my_protocol.py")
+    folder = tmp_path / "a:b"
+    folder.mkdir()
+    (folder / "my_stream.py").write_text("")
+    with pytest.raises(UsageError, match=r"my_stream\.py defines no `load"):
+        load_stream("./a:b/my_stream.py")
+
+
 def test_a_folder_names_its_protocol(there: Path) -> None:
     folder = there / "videos"
     folder.mkdir()

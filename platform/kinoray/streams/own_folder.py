@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kinoray.errors import UsageError
+from kinoray.source import file_and_options
 from kinoray.system.folders import expanded
 from kinoray.system.stand_ins import place_here, uri_of, without_scheme
 
@@ -42,8 +43,10 @@ class OwnFolder:
 
 
 def is_own_folder(name: str) -> bool:
-    """Whether a stream's name means a folder, and not a file of Python."""
-    typed = name.startswith((".", "/", "~")) and not name.partition(":")[0].endswith(".py")
+    """Whether a stream's name means a folder, and not a file of Python. A name with a colon may be a file's, too."""
+    parts = file_and_options(name)
+    is_file = parts is not None and (":" not in parts[0] or expanded(parts[0]).is_file())
+    typed = name.startswith((".", "/", "~")) and not is_file
     return typed or "://" in name or expanded(_parts(name)[0]).is_dir()
 
 
