@@ -305,8 +305,9 @@ def notes_of(rows: Sequence[Row], across: Sequence[Column]) -> list[str]:
     lines = [*_cautions(rows), _seeds_note(rows, across)]
     if first.shared:
         lines.append(f"All with {', '.join(f'{name}={value}' for name, value in first.shared.items())}.")
-    lines += [_code_note(rows), *(_data_note(row, first) for row in others), _work_note(rows)]
-    competing = [row for row in others if not row.is_bound and not _data_note(row, first)]
+    of_data = [_data_note(row, first) for row in others]
+    lines += [_code_note(rows), *of_data, _work_note(rows)]
+    competing = [row for row, other in zip(others, of_data, strict=True) if not (row.is_bound or other)]
     for column in across:
         lines += _differences(competing, first, column)
     lines += changed_places([(row.label, row) for row in rows if not row.is_bound])
