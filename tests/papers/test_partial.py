@@ -14,6 +14,8 @@ from kinoray.streams import Stream
 from kinoray.system.folders import prepared_folder
 
 LINE = "toy is partial: 6 of 20 published test clips are there."
+LEFT_OUT = "1 clip was left out, night/clip<7>: `bad_samples.jsonl` says why."
+"""Of runs that are made up."""
 
 
 @pytest.fixture
@@ -60,5 +62,5 @@ def test_asked_for_they_are_measured_and_the_page_says_so(
     assert LINE in out
     page = next(tmp_path.glob("reproductions/*/bmu-table1.md"))
     assert f"- {LINE}" in page.read_text() and "--partial`" in page.read_text()
-    assert json.loads(page.with_suffix(".json").read_text())["cautions"][0] == LINE
+    assert json.loads(page.with_suffix(".json").read_text())["cautions"] == [LINE, LEFT_OUT]
     assert f"% {LINE}" in page.with_suffix(".tex").read_text()
