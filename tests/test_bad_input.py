@@ -149,7 +149,8 @@ def test_a_bug_in_the_third_step_is_one_line_and_the_repaired_method_goes_on(
     file = tmp_path / "own.py"
     file.write_text(whole[:head] + bug + whole[head:])
     words = ("run", file, "--stream", mine, *QUICK, "--runs", tmp_path / "runs")
-    refusal(kino(*words), 1, "RunFailed: ", "KeyError: 'no such clip'", "log.txt", "committed state stands")
+    error = f"KeyError at own.py:{whole[:head].count(chr(10)) + 2}: 'no such clip'"
+    refusal(kino(*words), 1, "RunFailed: ", error, "log.txt", "committed state stands")
     (run,) = kinoray.list_runs(tmp_path / "runs")
     assert "after_step" in (Path(run["folder"]) / "log.txt").read_text()
     file.write_text(whole)
