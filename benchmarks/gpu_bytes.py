@@ -163,7 +163,7 @@ def counted(name: str, options: dict[str, Any], batch: int | None = None) -> dic
         task = TaskFacts(index, "", num_tasks=2, num_samples=4096, num_classes=10, steps=100, new_classes=10)
         method.grow(task)
         method.eval()
-        method.begin_task(Task(**vars(task), encode=nothing, labels=np.arange(4096) % 10))
+        method.begin_task(Task(**vars(task), encode=nothing, total=no_sum, labels=np.arange(4096) % 10))
     method.train()
     run: Any = SimpleNamespace(threads=torch.get_num_threads(), run=SimpleNamespace(recipe=recipe))
     compute_repeatably(run, World(device=torch.device("cuda")))
@@ -213,6 +213,11 @@ def suited(name: str) -> tuple[type[BaseMethod], Recipe, str]:
 def nothing(fn: Callable[..., Tensor], split: str = "train", views: int = 0) -> tuple[np.ndarray, Tensor]:
     """In place of a pass over a task's data (`Task.encode`)."""
     return np.zeros(0, np.int64), torch.zeros(0, 0)
+
+
+def no_sum(fn: Callable[[Rows], Tensor]) -> Tensor:
+    """In place of a sum over a task's data (`Task.total`)."""
+    return torch.zeros(0, 0)
 
 
 def fake_weights(method: BaseMethod) -> dict[str, ParamGroup]:

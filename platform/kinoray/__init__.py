@@ -19,12 +19,13 @@ if TYPE_CHECKING:
     from kinoray.cluster.submit import list_jobs, submit
     from kinoray.decoding.clip import Clip
     from kinoray.evaluation.gallery import FeatureStore
+    from kinoray.execution.dry_run import dry_run
     from kinoray.execution.extend import extend
     from kinoray.execution.feature_store import feature_store
     from kinoray.execution.momentum_store import momentum_weights
     from kinoray.execution.open_method import OpenedMethod, open_method
     from kinoray.execution.own_loop import loop
-    from kinoray.execution.run import dry_run, run
+    from kinoray.execution.run import run
     from kinoray.papers.reproduce import reproduce
     from kinoray.papers.reproduction import Reproduction
     from kinoray.proof.bundle import bundle
@@ -55,7 +56,8 @@ if os.environ.get("XDG_CACHE_HOME") and not os.access(os.path.expanduser("~"), o
     os.environ.setdefault("MPLCONFIGDIR", os.path.join(os.environ["XDG_CACHE_HOME"], "kinoray", "matplotlib"))
 
 _HOMES = {
-    "execution.run": ("run", "dry_run"),
+    "execution.run": ("run",),
+    "execution.dry_run": ("dry_run",),
     "runs.request": ("RunRequest",),
     "execution.own_loop": ("loop",),
     "execution.extend": ("extend",),

@@ -42,7 +42,7 @@ def engine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[dict[str, An
     def dry_run(request: RunRequest) -> dict[str, Any]:
         return {"method": request.method, "folder": str(tmp_path / f"planned-{request.method}"), "seeds": [0]}
 
-    for name, fake in (("execution.run.run", run), ("execution.run.dry_run", dry_run)):
+    for name, fake in (("execution.run.run", run), ("execution.dry_run.dry_run", dry_run)):
         monkeypatch.setattr(f"kinoray.{name}", fake)
     return asked
 

@@ -12,8 +12,9 @@ from typer.testing import CliRunner
 import kinoray
 from kinoray.cli.main import app
 from kinoray.errors import UsageError
+from kinoray.execution.dry_run import dry_run
 from kinoray.execution.extend import extend
-from kinoray.execution.run import dry_run, run
+from kinoray.execution.run import run
 from kinoray.runs.finding import load, load_all, select_runs
 from kinoray.runs.reopen import recorded_stream
 from kinoray.runs.request import RunRequest

@@ -20,7 +20,8 @@ from kinoray.data import pipeline
 from kinoray.data.manifest import read_manifest, write_table
 from kinoray.errors import CheckpointCorrupt, ConfigMismatch, Damaged, RunFailed, StorageFull, UsageError
 from kinoray.execution.commits import Commits
-from kinoray.execution.run import _startup_summary, dry_run, run
+from kinoray.execution.dry_run import dry_run
+from kinoray.execution.run import _startup_summary, run
 from kinoray.execution.run_monitor import RunMonitor
 from kinoray.method import StepInfo
 from kinoray.runs.record import open_run

@@ -19,8 +19,9 @@ from support.sweeps import job_of, whole_trial
 from support.trackers import Series, in_mlflow, in_tensorboard, in_wandb, wandb_records
 
 from kinoray.errors import UsageError
+from kinoray.execution.dry_run import dry_run
 from kinoray.execution.extend import extend
-from kinoray.execution.run import dry_run, run
+from kinoray.execution.run import run
 from kinoray.execution.trackers import Followed, Tail, follow, mlflow_name, require_trackers, scores_of
 from kinoray.runs.result import Result
 from kinoray.system.durable import read_jsonl, replace_lines

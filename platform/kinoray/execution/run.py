@@ -17,8 +17,6 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from kinoray.config import plain
-from kinoray.data.manifest import SPLITS, read_manifest
 from kinoray.data.pipeline import decode_slots
 from kinoray.errors import KinorayError, RayLost, UsageError
 from kinoray.execution.beginnings import in_turn
@@ -39,7 +37,6 @@ from kinoray.runs.resolve import Resolved, check_division, default_workers, each
 from kinoray.runs.result import Result, Results
 from kinoray.runs.run_folder import failed, hold_run, is_finished, set_aside
 from kinoray.runs.run_spec import Heirs, alone, make_spec
-from kinoray.streams import TaskData
 from kinoray.streams.encoded import as_encoded
 from kinoray.streams.orders import in_order
 from kinoray.system.folders import home_of
@@ -101,54 +98,6 @@ def run_all(requests: Sequence[RunRequest]) -> list[list[Result]]:
             if unfinished:
                 _start(unfinished, requests[0], say)
     return [[Result(run.folder) for run in runs] for runs in wanted]
-
-
-@shows_options(RunRequest)
-def dry_run(method: Any, **options: Any) -> dict[str, Any]:
-    """What `run` would do; starts and renders nothing.
-
-    Args:
-        method: As of `run`.
-        **options: Fields of `RunRequest`.
-
-    Returns:
-        Resolved settings, steps, folder and free disk, among others.
-
-    Raises:
-        UsageError: As `run`, before anything starts.
-    """
-    from kinoray.streams.rendering import nothing_rendered
-
-    request = request_of(RunRequest, method, options)
-    with nothing_rendered():
-        return _plan(request, each_run(request))
-
-
-def _plan(request: RunRequest, runs: Sequence[Resolved]) -> dict[str, Any]:
-    """What `dry_run` says of a request and its runs."""
-    first = runs[0]
-    disk = next(p for p in [first.folder, *first.folder.parents] if p.exists())
-    return {
-        "method": first.method.name,
-        "stream": first.stream.name,
-        "backbone": str(first.backbone),
-        "seeds": request.all_seeds,
-        "orders": {run.stream.order: [task.name for task in run.stream.tasks] for run in runs},
-        "folder": str(home_of(first.folder)),
-        "tasks": [task.name for task in first.stream.tasks],
-        "clips": {task.name: _clips(task) for task in first.stream.tasks},
-        "steps": first.steps,
-        "num_workers": request.num_workers,
-        "settings": first.settings,
-        "recipe": plain(first.recipe),
-        "overrides": first.overrides,
-        "free_disk_bytes": shutil.disk_usage(disk).free,
-    }
-
-
-def _clips(task: TaskData) -> dict[str, int]:
-    """How many clips of a task each split has."""
-    return {split: len(read_manifest(task.manifest).clips(split)) for split in SPLITS}
 
 
 # One or several runs

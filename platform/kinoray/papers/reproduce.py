@@ -204,9 +204,9 @@ def _table(name: str, entry: TableEntry, common: dict[str, Any], root: Path) -> 
         for stream in streams
     ]
     if common.get("dry_run"):
-        from kinoray.execution.run import dry_run
+        from kinoray.execution.dry_run import plan_of
 
-        return {"name": name, "title": entry.title, "place": entry.place, "runs": [dry_run(r) for r in flat]}
+        return {"name": name, "title": entry.title, "place": entry.place, "runs": [plan_of(r) for r in flat]}
     results = iter(_results(flat))
     runs = {
         column: {name: [run for _ in streams for run in next(results)] for name in by_name}
@@ -251,9 +251,9 @@ def _maps(
     rows = [replace(row, settings={**best.get(row.best_of, {}), **row.settings}) for row in entry.rows]
     requests = [_request(row, {}, common) for row in rows]
     if common.get("dry_run"):
-        from kinoray.execution.run import dry_run
+        from kinoray.execution.dry_run import plan_of
 
-        return {"name": name, "title": entry.title, "place": entry.place, "runs": [dry_run(r) for r in requests]}
+        return {"name": name, "title": entry.title, "place": entry.place, "runs": [plan_of(r) for r in requests]}
     runs = dict(zip([row.label for row in rows], _results(requests), strict=True))
     return MapReproduction(name, entry, runs, _facts({SHARED: runs}, common), root, clips)
 

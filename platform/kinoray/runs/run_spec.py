@@ -8,6 +8,7 @@ import torch
 
 from kinoray.backbones import load_backbone
 from kinoray.backbones.backbone import Backbone
+from kinoray.backbones.checkpointing import checkpoint_blocks
 from kinoray.data.manifest import read_manifest
 from kinoray.decoding.frame_cache import Cache
 from kinoray.evaluation.tester import TestedRun
@@ -21,7 +22,6 @@ from kinoray.streams.rendering import rendered_of
 from kinoray.streams.task_manifests import union_manifest
 from kinoray.system.pool import usable_cores
 from kinoray.training.distributed import World
-from kinoray.training.optim import names_and_params
 from kinoray.training.stages import Stage
 
 Heirs = tuple[tuple[int, Resolved], ...]
@@ -117,14 +117,16 @@ def build_method(spec: RunSpec, backbone: Backbone) -> BaseMethod:
     return cls(cls.Config(**run.settings), backbone, spec.num_tasks)
 
 
-def trained_parameters(run: Resolved) -> int:
-    """Parameters that train in the last task."""
+def grown(run: Resolved) -> BaseMethod:
+    """The method as it enters the last task, with any weights. Raises: UsageError where a backbone's are not here."""
     backbone = load_backbone(run.backbone, run.recipe.size_px, run.seed)
+    if run.recipe.checkpoint_activations:
+        checkpoint_blocks(backbone)
     cls = run.method.load()
     method = cls(cls.Config(**run.settings), backbone, len(run.stream.tasks))
     for facts in facts_of(run):
         method.grow(facts)
-    return sum(p.numel() for p in names_and_params(method.param_groups()).values())
+    return method
 
 
 def make_spec(

@@ -37,7 +37,7 @@ from kinoray.runs.request import RunRequest, of_trial
 from kinoray.runs.resolve import Resolved, resolve
 from kinoray.runs.result import MADE_BY, made_by, read_outcome
 from kinoray.runs.run_folder import failed, hold_run
-from kinoray.runs.run_spec import alone, make_spec, trained_parameters
+from kinoray.runs.run_spec import alone, grown, make_spec
 from kinoray.seeds import seed_libraries
 from kinoray.streams import Stream
 from kinoray.streams.orders import in_order
@@ -46,6 +46,7 @@ from kinoray.system.durable import read_json, write_json
 from kinoray.system.folders import place_in_run
 from kinoray.system.signals import Signals, Stopped
 from kinoray.system.text import one_line
+from kinoray.training.optim import names_and_params
 
 LOOK_EVERY_S = 0.5
 """How often a trial looks for the stop file, the progress of its workers, and a run that another trial holds."""
@@ -378,7 +379,9 @@ class TrialRun:
             report[name] = float(np.mean([values[name] for values in by_seed]))
         report |= self._values_then()
         if "parameters" in self.job.objectives:
-            self.parameters = self.parameters or trained_parameters(self.seeds[0].run)
+            if self.parameters is None:
+                weights = names_and_params(grown(self.seeds[0].run).param_groups()).values()
+                self.parameters = sum(weight.numel() for weight in weights)
             report["parameters"] = float(self.parameters)
         for name in self.job.known_after(self.task):
             if name not in report or not math.isfinite(report[name]):
