@@ -234,7 +234,7 @@ def _send(
             if "already exists" not in str(error):
                 raise
             continue
-        say(f"Submitted {name}; its results: {shipment.runs or 'what it prints'}")
+        say(f"Submitted {name}; " + (f"its results: {shipment.runs}" if shipment.runs else "it prints its results"))
         return Job(name, url, client)
 
 

@@ -114,7 +114,8 @@ class Method(BaseMethod):
         if config.per_task * num_tasks > backbone.dim:
             most = f"Set per_task={backbone.dim // num_tasks} at most, or take a wider backbone."
             raise UsageError(
-                f"coda_prompt: {num_tasks} tasks need more components than {backbone.dim} dimensions. {most}"
+                f"coda_prompt has at most {backbone.dim} components, the backbone's dimensions, but {num_tasks} tasks "
+                f"need more. {most}"
             )
         self.online = CodaTowers(backbone, config, num_tasks)
         self.index = 0

@@ -65,7 +65,8 @@ class Method(Rule):
         encoder = learner.encoder()
         if isinstance(encoder, TwoTower) and not encoder.mixes:
             raise UsageError(
-                "lump mixes captions as token vectors, which this backbone cannot take. Choose one with `mixes`."
+                "lump mixes captions as token vectors, which this backbone cannot take. Choose one that can, such as "
+                "tiny (`mixes` of its class)."
             )
 
     @classmethod

@@ -82,7 +82,7 @@ class Method(Rule):
         with torch.no_grad():
             old_BD = self.old.module.embed_video(batch.video, 0)
         if old_BD.ndim != 2:
-            raise UsageError("vr_lwf needs a learner that embeds a video as one vector.")
+            raise UsageError("vr_lwf needs a learner that embeds a video as one vector, such as base_moco.")
         settings = self.config
         temperature = settings.distill_temperature / settings.distill_scale
         texts_ND, whole = self.get_buffer("texts"), batch.gather

@@ -97,7 +97,7 @@ class Method(Rule):
         with torch.no_grad():
             old = encoded(self.old.module, batch.reference)
         if now["video"].ndim != 2:
-            raise UsageError("zscl needs an encoder that embeds a video as one vector.")
+            raise UsageError("zscl needs a learner that embeds a video as one vector, such as base_moco.")
         term = self._term(now["video"], old["video"], old["text"], batch)
         if self.config.distill_texts:
             term = term + self._term(now["text"], old["text"], old["video"], batch)

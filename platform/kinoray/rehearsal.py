@@ -35,8 +35,8 @@ def joined(batch: Batch) -> Batch:
         return batch
     if len(again.views) != len(batch.views):
         raise RunFailed(
-            f"Rows to join need equal numbers of views, but the current rows have {len(batch.views)} and the replayed "
-            f"ones {len(again.views)}. Name {len(batch.views)} in Replay(views=...), or none."
+            f"Current rows have {len(batch.views)} views and replayed ones {len(again.views)}, so they cannot be "
+            f"joined. Name {len(batch.views)} in Replay(views=...), or leave `views` out."
         )
     rows = len(batch.ids)
 
@@ -124,8 +124,8 @@ class Payloads(nn.Module):
         # Of fixed shapes, and asked on the CPU alone: nothing waits for a GPU.
         if not slots.is_cuda and int(slots.max()) >= len(self.ids):
             raise RunFailed(
-                f"There is no payload slot {int(slots.max())}: make room for more than {len(self.ids)}. Rings, "
-                "reservoirs and class-balanced memories use `capacity` slots, exemplars one per chosen sample."
+                f"Payloads of {len(self.ids)} slots got slot {int(slots.max())}. Make as many as the memory has: "
+                "`capacity` for a ring, a reservoir and class-balanced ones, one per chosen sample for exemplars."
             )
         is_kept = slots >= 0
         any_kept, first = is_kept.any(), is_kept.int().argmax()

@@ -183,7 +183,8 @@ def compose(rule: type[Rule], learner: type[BaseMethod]) -> type[BaseMethod]:
     both = [name for name in names_of(rule.Config) if name in names_of(learner.Config)]
     if both:
         raise UsageError(
-            f"{label}: both have a setting {both[0]}. Rename the rule's by what it is for, such as distill_{both[0]}."
+            f"{label}: both have a setting {both[0]}. Rename that of the rule after its purpose, such as "
+            f"distill_{both[0]}."
         )
     if rule.compares_encoders and (learner.encoder_by_task or learner.per_block):
         raise UsageError(
@@ -280,7 +281,7 @@ def _joined_needs(rule: Needs, learner: Needs, label: str) -> Needs:
         elif name == "plain":
             values[name] = max(asked, key=("", "replay", "all").index)
         elif len(differing) == 2 and differing[0] != differing[1]:
-            raise UsageError(f"{label}: rule and learner both need `{name}` and differ; only one of them can have it.")
+            raise UsageError(f"{label}: rule and learner ask for different `{name}` in Needs. Wrap another learner.")
         else:
             values[name] = differing[0] if differing else getattr(usual, name)
     return Needs(**values)

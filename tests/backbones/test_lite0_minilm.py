@@ -116,7 +116,7 @@ def test_a_words_form_is_checked_and_says_which_class_it_has() -> None:
     assert backbone_class("lite0-minilm:aligned") is Lite0MiniLM and not is_small("lite0-minilm")
     for argument, match in (
         ("frozn", "'frozn'.*'frozen'"),
-        ("frozen,/towers", "no folder with frozen"),
+        ("frozen,/towers", "not frozen beside a folder"),
         ("/a,/b", "one folder"),
     ):
         with pytest.raises(UsageError, match=match):

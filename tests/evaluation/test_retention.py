@@ -196,7 +196,7 @@ def test_sets_that_are_held_out_are_tested_like_tasks_and_counted_nowhere(
     assert now.validation_metrics == then.validation_metrics and now.folder.parent != then.folder.parent
     assert now.outcome["tested_ids"] != then.outcome["tested_ids"]
     assert recorded_stream(now).held_out == with_more.held_out and recorded_stream(then).held_out == ()
-    with pytest.raises(UsageError, match="holds out other sets"):
+    with pytest.raises(UsageError, match="has other held-out sets"):
         recorded_stream(now, stream)
     with pytest.raises(UsageError, match="its protocol cvlm does not test any"):
         spec_of("base_moco", replace(with_more, protocol="cvlm"), tmp_path)

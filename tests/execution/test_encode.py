@@ -244,7 +244,7 @@ def test_what_features_cannot_serve_is_refused_by_name(folder, tmp_path, kino) -
         return err
 
     for method in ("frame_fusion_moe", "clip_vip", "moe_adapter"):
-        assert f"{method} needs the inside of a ClipTowers, but features:" in refused(method)
+        assert f"{method} needs the layers of a ClipTowers, but features:" in refused(method)
     assert "the reference set of zscl, stills" in refused("zscl", "--set", "reference_set=stills")
     for method in ("avg_pool", "x_pool", "base_moco", "lwf"):
         words = ("--stream", f"{folder}:ctvr", "--features", file, "--runs", tmp_path / "runs", "--dry-run")

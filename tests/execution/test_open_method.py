@@ -116,7 +116,7 @@ def test_what_cannot_be_opened_says_why(micro, tmp_path) -> None:
     spec = spec_of("base_moco", micro, tmp_path)
     with pytest.raises(UsageError, match="has committed nothing yet"):
         open_method(spec.folder)
-    with pytest.raises(UsageError, match="committed no features yet"):
+    with pytest.raises(UsageError, match="has no features yet"):
         feature_store(spec.folder)
     stopped(spec, 10_000)
     record = json.loads((tmp_path / spec.folder / "run.json").read_text())

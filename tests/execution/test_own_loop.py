@@ -153,7 +153,7 @@ def test_wrong_walks_are_one_clear_error(micro, tmp_path: Path) -> None:
             task.train()
         with pytest.raises(Busy), kinoray.loop("base_moco", **options(micro, tmp_path)):
             pass
-        with pytest.raises(UsageError, match="is not both learned and tested"):
+        with pytest.raises(UsageError, match="must be learned and tested before the next task"):
             assert [*walk]
     for wrong, words in (({"seeds": 2}, "`seed`"), ({"num_workers": 1}, "in this process")):
         with pytest.raises(KinorayError, match=words), kinoray.loop("base_moco", **options(micro, tmp_path, **wrong)):

@@ -562,7 +562,7 @@ def test_a_record_of_another_run_is_refused(micro, tmp_path) -> None:
     [
         ([], ""),
         ([11], "CheckpointCorrupt: stage-001-0-step-00000004 needs steps that "),
-        ([10, 11], "metrics.jsonl lacks: it ends too early. Using stage-001-0-step-00000000 instead."),
+        ([10, 11], "metrics.jsonl no longer has. Using stage-001-0-step-00000000 instead."),
         ([1, 10], "metrics.jsonl has lost 2 steps, step 1 of task 1 first; no result depends on them."),
     ],
 )
@@ -597,7 +597,7 @@ def test_a_log_that_no_checkpoint_can_count_on_stops_the_run(micro, tmp_path, le
     log = folder / "metrics.jsonl"
     replace_lines(log, read_jsonl(log)[:left])
     before = sorted((folder / "checkpoints").glob("stage-*"))
-    with pytest.raises(CheckpointCorrupt, match=r"metrics\.jsonl lacks: it ends too early\. No intact"):
+    with pytest.raises(CheckpointCorrupt, match=r"metrics\.jsonl no longer has\. No intact"):
         local("base_moco", micro, tmp_path)
     assert sorted((folder / "checkpoints").glob("stage-*")) == before, "nothing is overwritten"
     assert local("base_moco", micro, tmp_path, fresh=True).state == "finished"

@@ -150,7 +150,7 @@ def test_what_has_too_many_categories_or_no_words_is_refused(stream, tmp_path) -
         method.grow(replace(facts_of(0), num_classes=4, new_classes=4))
     with pytest.raises(UsageError, match="from 2 to 64 here, but got 65"):
         built(spec_of("struct_align", stream, tmp_path, settings={"categories": 65}))
-    with pytest.raises(UsageError, match="struct_align needs the inside of a WordTowers, but features:clip"):
+    with pytest.raises(UsageError, match="struct_align needs the layers of a WordTowers, but features:clip"):
         resolved("struct_align", stream, tmp_path, backbone="features:clip")
 
 

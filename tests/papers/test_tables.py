@@ -435,7 +435,7 @@ def test_tuning_gives_every_row_the_same_budget_on_another_world(made_up, tmp_pa
     made("bmu-table1", tmp_path, tune=True, seeds=2)
     assert {r.seeds for r in asked[8:]} == {3}
     assert json.loads(tuned.file_of("bmu-table1", "moving-conflict:9").read_text())["seeds"] == 3
-    with pytest.raises(UsageError, match="--concurrent is only for figures that vary a setting"):
+    with pytest.raises(UsageError, match="varies no setting: leave out --concurrent"):
         made("bmu-table3", tmp_path, concurrent=2)
 
 

@@ -78,7 +78,7 @@ def test_a_method_of_frames_refuses_towers_that_see_clips_as_a_whole(micro, tmp_
     ],
 )
 def test_a_method_that_acts_inside_towers_refuses_vectors(method, towers, micro, tmp_path) -> None:
-    message = f"{method} needs the inside of a {towers}, but features:tiny has only stored outputs"
+    message = f"{method} needs the layers of a {towers}, but features:tiny gives stored outputs alone"
     with pytest.raises(UsageError, match=message):
         resolve(RunRequest(method, stream=micro, backbone="features:tiny", runs=tmp_path))
 

@@ -416,7 +416,7 @@ def test_labels_counted_from_one_and_labels_beyond_the_classes(tmp_path):
     write(tmp_path / "list.txt", "a.mp4 1\nb.mp4 2\n")
     assert {video: clip[1] for video, clip in clips_of(tmp_path).items()} == {"a.mp4": "run", "b.mp4": "wave"}
     write(tmp_path / "list.txt", "a.mp4 0\nb.mp4 2\n")
-    refused(tmp_path, "classes.txt names 2 classes, but no class 2, which a list has")
+    refused(tmp_path, "A list of clips has class 2, for which ", "classes.txt has no name")
 
 
 def test_msrvtt_as_its_zips_leave_it(tmp_path):

@@ -355,7 +355,7 @@ def test_broken_caption_files_are_refused(tmp_path):
     (folder / "captions.csv").write_text("video,caption\nv000.mp4,x\n", encoding="utf-16")
     refused(folder, tmp_path, "captions.csv is UTF-16")
     (folder / "captions.csv").write_text("video;caption\nv000.mp4;x\n")
-    refused(folder, tmp_path, "semicolons separate the columns of its first row, 'video;caption'. Use commas")
+    refused(folder, tmp_path, "its columns are separated by semicolons ('video;caption'). Use commas")
     (folder / "captions.csv").write_text("video,caption\nv000.mp4,x,\nv000.mp4,red, blue\n")
     refused(
         folder,

@@ -15,9 +15,7 @@ def test_ranks_that_diverge_fail_at_the_tasks_end_and_name_the_tensor(micro, tmp
     mp.spawn(train_norms, (str(tmp_path), micro), nprocs=2)
     for rank in range(2):
         message = (tmp_path / f"{rank}.txt").read_text()
-        assert message.startswith(
-            "The workers hold different weights: norm.running_mean of rank 1 is not that of rank 0"
-        )
+        assert message.startswith("The workers' weights differ: norm.running_mean is another on rank 1 than on rank 0")
         assert "\n" not in message
     checkpoint = newest(Path((tmp_path / "0-folder.txt").read_text()) / "checkpoints", say=print)
     assert checkpoint is None or checkpoint.position.step > 0, "the end of a task was committed"

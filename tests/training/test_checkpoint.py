@@ -110,7 +110,7 @@ def test_a_checkpoint_stands_where_its_name_says(tmp_path) -> None:
     manifest.write_text(manifest.read_text().replace('"step": 7', '"step": 5'))
     messages: list[str] = []
     assert newest(tmp_path, say=messages.append).position.step == 6
-    assert "its manifest belongs to stage-000-0-step-00000005" in messages[0]
+    assert "holds the manifest of stage-000-0-step-00000005" in messages[0]
 
 
 def test_an_orphan_of_an_earlier_attempt_cannot_commit(tmp_path) -> None:

@@ -176,7 +176,7 @@ class TwoTower(Backbone):
 
     def forget_video(self) -> None:
         """Let go of the video tower; only captions are embedded from then on."""
-        raise NotImplementedError(f"{type(self).__name__} needs its video tower.")
+        raise NotImplementedError(f"{type(self).__name__} cannot embed captions without its video tower.")
 
     @abstractmethod
     def embed_text(self, tokens: Tokens) -> Tensor:
@@ -201,7 +201,7 @@ class TwoTower(Backbone):
         Returns:
             Tokens (count, length + 2).
         """
-        raise NotImplementedError(f"{type(self).__name__} cannot sample sentences from its vocabulary.")
+        raise NotImplementedError(f"{type(self).__name__} cannot draw sentences of its vocabulary for this method.")
 
     @abstractmethod
     def tokenize(self, captions: list[str], max_tokens: int) -> tuple[np.ndarray, np.ndarray]:

@@ -100,7 +100,9 @@ def form_of(name: str, argument: str) -> Form:
             known = [FROZEN, ALIGNED, *(path.name for path in prepared_folder(DATA_SET).parent.glob("*/"))]
             raise unknown(f"option of {name}", word, known, "Or give a folder: /FOLDER.")
     if len(folders) > 1 or len(others) > 1 or (folders and FROZEN in words):
-        raise UsageError(f"{name}:{argument}: give one data set and one folder at most, and no folder with {FROZEN}.")
+        raise UsageError(
+            f"{name}:{argument}: give at most one data set and one folder, and not {FROZEN} beside a folder."
+        )
     return Form(FROZEN in words, ALIGNED in words, [*others, DATA_SET][0], [*folders, None][0])
 
 

@@ -133,7 +133,7 @@ def with_all_weights(model: Any, place: str, **options: Any) -> Any:
     if missing := sorted(found["missing_keys"]):
         raise UsageError(
             f"{place}: {len(missing):,} of the model's weights are not in its files, such as {missing[0]}. Save the "
-            "model itself (of one in DDP `model.module.save_pretrained`)."
+            "model itself (inside DDP by `model.module.save_pretrained`)."
         )
     return made
 

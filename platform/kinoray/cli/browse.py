@@ -67,8 +67,8 @@ def describe_command(
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Show a method, a stream or a backbone. Of a method settings, ranges, recipes and search spaces; of a stream its
-    tasks, protocol and what it needs."""
+    """Show a method, a stream or a backbone. Of a method its settings, ranges, recipes and search spaces; of a stream
+    its tasks, protocol and what it needs."""
     import kinoray
 
     facts = kinoray.describe(name)

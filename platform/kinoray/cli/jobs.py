@@ -161,7 +161,7 @@ def logs_command(
 
 @jobs_app.command("stop")
 def stop_command(id: Id, address: Address = None, as_json: Json = False, debug: Debug = False) -> None:
-    """Let a job commit its state and end. Submit the same command again to resume it."""
+    """Stop a job once its state is saved. Submit the same command again to resume it."""
     from kinoray.cluster.submit import find_job
 
     job = find_job(id, address)

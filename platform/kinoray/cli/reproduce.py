@@ -22,7 +22,7 @@ def reproduce_command(
     ] = None,
     seeds: Annotated[int | None, typer.Option(help="Runs per point or row. [the figure's or table's]")] = None,
     seed: Annotated[int | None, typer.Option(help="First of the seeds. [the figure's or table's]")] = None,
-    settings: Annotated[list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="For all runs.")] = None,
+    settings: Annotated[list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="Of all its runs.")] = None,
     retry: Annotated[str | None, typer.Option(metavar="failed", help="Run failed points again.")] = None,
     tune: Annotated[bool, typer.Option("--tune", help="Search each row's own best settings first.")] = False,
     partial: Annotated[bool, typer.Option("--partial", help="Run even if published clips are missing.")] = False,

@@ -123,7 +123,7 @@ def bundle_command(
     runs: Annotated[list[str], typer.Argument(metavar="RUN...", help=WHICH_RUNS)],
     out: Annotated[Path, typer.Option("--out", "-o", metavar="FILE", help="The file to write.")],
     stream: Annotated[str | None, typer.Option(help="The runs' stream, if they do not record it.")] = None,
-    method: Annotated[str | None, typer.Option(help="The runs' method, if it was a class.")] = None,
+    method: Annotated[str | None, typer.Option(help="The runs' method, where it was a class of a program.")] = None,
     root: Runs = None,
     quiet: Quiet = False,
     as_json: Json = False,

@@ -36,7 +36,7 @@ def sweep(
     prune: Annotated[bool, typer.Option("--prune/--no-prune", help="Give up trials that fall behind.")] = True,
     keep: Annotated[float, typer.Option(help="Share of the trials that pruning keeps after each task.")] = PRUNE_KEEPS,
     keep_best: Annotated[
-        int, typer.Option(help="Best trials that keep their checkpoints, besides the last trial; -1: all.")
+        int, typer.Option(help="How many best trials keep their checkpoints, besides the newest; -1: all.")
     ] = KEEP_BEST,
     retry: Annotated[str | None, typer.Option(metavar="failed", help="Run failed trials again.")] = None,
     as_json: Json = False,

@@ -51,7 +51,10 @@ def guarded_rows(reader: SlotReader, slots: Iterable[tuple[int, int]], alone: Al
                 break
             place = reader.next_clip(group, slot)
             if place is None:
-                raise RunFailed(f"The reading process crashes even with no clip to read (row {slot} of step {group}).")
+                raise RunFailed(
+                    "The process that reads clips crashes without one, too, so no clip is at fault. Check the free "
+                    "memory, and the installation by `kinoray doctor`."
+                )
             _crashing.add(place)
         else:
             raise RunFailed(f"{MOST} clips in a row crashed the processes that read them. Check the free memory.")

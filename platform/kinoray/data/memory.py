@@ -64,13 +64,13 @@ def check_replay(replay: Replay, num_tasks: int) -> None:
     """Raises: UsageError where a memory cannot be as asked for in a stream of so many tasks."""
     if (replay.rows or 0) < 0 or replay.capacity < 1:
         raise UsageError(
-            "Replay needs rows >= 0 (0: in proportion) or None (as many as the batch), and capacity >= 1, but got "
-            f"{replay.rows=}, {replay.capacity=}."
+            "Replay needs rows >= 0 (0: by the share of earlier tasks) or None (as many as the batch), and capacity >= "
+            f"1, but got rows={replay.rows}, capacity={replay.capacity}."
         )
     if AS_WRITTEN in replay.views and replay.policy not in ("ring", "reservoir"):
         raise UsageError(
-            f"A memory with policy={replay.policy!r} is not written during steps, so its rows have no view "
-            f"{AS_WRITTEN!r}. Use a ring or a reservoir, or another view."
+            f"Replay with policy={replay.policy!r} fills its memory between tasks, when no view {AS_WRITTEN!r} is at "
+            "hand. Use a ring or a reservoir, or another view."
         )
     if replay.policy == "ring" and replay.capacity < num_tasks:
         raise UsageError(

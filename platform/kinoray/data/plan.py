@@ -71,7 +71,7 @@ class TaskPlan:
 
     def __post_init__(self) -> None:
         if not len(self.samples) == len(self.steps) == self.task + 1:
-            raise ValueError(f"`samples` and `steps` must cover tasks 0..{self.task}: {self.samples=}, {self.steps=}.")
+            raise ValueError(f"Tasks 0 to {self.task} need a number each: samples={self.samples}, steps={self.steps}.")
         if min(self.samples) < 1 or self.batch_size < 1:
             raise UsageError(f"Every task needs training samples, and the batch at least one row: {self.samples=}.")
         if self.replay:

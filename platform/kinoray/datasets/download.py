@@ -169,5 +169,6 @@ def _check(archive: Path, sizes: Iterable[int]) -> None:
         total += size
         if count > MOST_FILES or total > most:
             raise UsageError(
-                f"{archive} holds more than {MOST_FILES:,} files or {most:,} bytes, so it is another one. Delete it."
+                f"{archive} holds more than {MOST_FILES:,} files or {most:,} bytes: it is not the expected archive. "
+                "Delete it, then fetch again."
             )

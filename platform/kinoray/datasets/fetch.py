@@ -107,7 +107,9 @@ def _uris(drawn: Sequence[Drawn]) -> list[str]:
     names = [re.sub(r"[^a-z0-9]+", "-", clip.id.lower()).strip("-") for clip in drawn]
     if len(set(names)) < len(names):
         twice = next(name for number, name in enumerate(names) if name in names[:number])
-        raise RunFailed(f"Two clips are called {twice!r}: these packages differ from the known versions. Fetch those.")
+        raise RunFailed(
+            f"Two clips are called {twice!r}: these packages are not of the known versions. Fetch without --from."
+        )
     return [f"clips/{name}.{'png' if clip.is_picture else 'mp4'}" for name, clip in zip(names, drawn, strict=True)]
 
 

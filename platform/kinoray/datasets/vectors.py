@@ -131,7 +131,9 @@ def bare_towers(backbone: str) -> Lite0MiniLM:
     """Towers without projections, to be read and not trained. Raises: UsageError for a backbone of another kind."""
     towers = load_backbone(backbone, SIZE_PX)
     if not isinstance(towers, Lite0MiniLM):
-        raise UsageError(f"Vectors are made by {NAME} or {NAME}:/FOLDER, not by {backbone}.")
+        raise UsageError(
+            f"Vectors of a set are made by --backbone {NAME} or {NAME}:/FOLDER; `kinoray data encode` takes {backbone}."
+        )
     towers.vision_projection = towers.text_projection = nn.Identity()
     fuse_norms(towers.vision)
     # This order of a picture's numbers is the faster one on a CPU.

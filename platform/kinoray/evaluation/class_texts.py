@@ -74,8 +74,8 @@ def class_texts(manifest: Manifest) -> ClassTexts:
             if label is None or not own or (label not in known and texts.setdefault(label, own) != own):
                 what = "no label" if label is None else "no caption" if not own else "other captions than its class"
                 raise BadData(
-                    f"The {split} clip {manifest.id(row)!r} in {manifest.path} has {what}, but all clips of a class "
-                    "must share its captions. For retrieval by captions, leave out all labels."
+                    f"The {split} clip {manifest.id(row)!r} in {manifest.path} has {what}. With labels, all clips of a "
+                    "class need the same captions; for retrieval by captions, leave out all labels."
                 )
     return texts
 

@@ -122,7 +122,9 @@ def state_after(
             if sha256(file) != fact["sha256"]:
                 raise CheckpointCorrupt(f"{file.name} does not match its SHA-256.")
     except (CheckpointCorrupt, OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise CheckpointCorrupt(f"The last state in {folder} cannot be used: {error} Train it again.") from None
+        raise CheckpointCorrupt(
+            f"The last state in {folder} cannot be used: {error} Run that again with --fresh."
+        ) from None
     return last, features
 
 

@@ -99,7 +99,10 @@ class Commits:
         weights = {name: value for name, value in method.state_dict().items() if name not in left_out}
         tensors: dict[str, dict[str, Tensor]] = {"method": weights}
         if broken := not_finite(weights):
-            raise RunFailed(f"{len(broken)} weights are not finite, first {broken[0]}; this state was not committed.")
+            raise RunFailed(
+                f"{len(broken)} weights are not finite, first {broken[0]}; this state was not committed. Try a smaller "
+                "learning_rate."
+            )
         for name, part in (("optimizer", optimizer), ("best", state.best)):
             if part:
                 tensors[name] = part
@@ -154,7 +157,7 @@ def check_log(log: Path, steps: Sequence[int], say: Callable[[str], None], check
     last = max(((stage, count - 1) for stage, count in enumerate(made) if count), default=None)
     lost = lost_steps(log, made)
     if last in lost:
-        raise CheckpointCorrupt(f"{checkpoint.folder.name} needs steps that {log} lacks: it ends too early.")
+        raise CheckpointCorrupt(f"{checkpoint.folder.name} needs steps that {log} no longer has.")
     if lost:
         say(words_of_lost(log, lost))
 

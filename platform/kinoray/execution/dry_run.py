@@ -10,7 +10,7 @@ import psutil
 import torch
 from torch import Tensor
 
-from kinoray.backbones.backbone import Backbone, TwoTower
+from kinoray.backbones.backbone import Backbone, Tokens, TwoTower
 from kinoray.config import plain
 from kinoray.data.manifest import SPLITS, read_manifest
 from kinoray.errors import UsageError
@@ -142,10 +142,12 @@ def kept_of_a_clip(backbone: Backbone, run: Resolved, gpu: bool) -> int:
         return value
 
     clip = torch.zeros(1, recipe.frames, 3, recipe.size_px, recipe.size_px)
+    backbone.eval()  # norms over a batch want more than one clip; what they keep is the same
     with torch.autograd.graph.saved_tensors_hooks(note, lambda value: value):
         passed = [backbone.embed_video(clip)]
         if isinstance(backbone, TwoTower):
-            passed.append(backbone.embed_text(backbone.random_tokens(1, recipe.max_tokens)))
+            ids, mask = backbone.tokenize(["clip " * recipe.max_tokens], recipe.max_tokens)
+            passed.append(backbone.embed_text(Tokens(torch.from_numpy(ids), torch.from_numpy(mask))))
     size = sum(storage.nbytes() for storage in kept.values())
     return size // 2 if in_autocast(run, gpu) else size
 

@@ -150,7 +150,8 @@ def _longer(old: Result, request: RunRequest, new: TaskData) -> tuple[RunRequest
         raise UsageError(f"The steps of {label} were fixed at its start (`equal_flops`). Run it again on all tasks.")
     if old.protocol.looks_ahead:
         raise UsageError(
-            f"{label} was tested on all tasks from its start, so tests of a new one are missing. Run it again on all."
+            f"{label} tests every task from its start, and a new one would lack these tests. Run it again on a stream "
+            "of all tasks."
         )
     if new.name in old.tasks:
         raise UsageError(f"{label} has a task named {new.name!r} already. Give the new one another `name:`.")
@@ -168,7 +169,9 @@ def _longer(old: Result, request: RunRequest, new: TaskData) -> tuple[RunRequest
         if then[part].get(name, usual[part].get(name)) != value  # a newer setting had its default
     ]
     if changed:
-        raise ConfigMismatch(f"The settings of {label} have changed since it was made: {'; '.join(changed)}.")
+        raise ConfigMismatch(
+            f"{label} would have other settings today: {'; '.join(changed)}. Run it again on all tasks."
+        )
     made_for = max(longer.recipe.planned_tasks, len(old.tasks))
     if made_for <= len(old.tasks) and counts_tasks(longer):
         raise UsageError(
@@ -187,8 +190,8 @@ def _check_videos(old: Result) -> None:
             now = {task.name: read_manifest(task.manifest).files for task in load_stream(source).tasks}
     if replaced := [task for task, files in now.items() if known.get(task, files) != files]:
         raise ConfigMismatch(
-            f"{label_of(old)} learned from other videos: files of {', '.join(replaced)} were replaced since. Put them "
-            "back, or run it again."
+            f"Files of {', '.join(replaced)} were replaced since {label_of(old)} learned from them. Put them back, or "
+            "run it again."
         )
 
 

@@ -108,8 +108,8 @@ def committed_features(folder: Path, facts: Mapping[str, Any] | None = None) -> 
         facts = checkpoint.state["tested"]["features"] if checkpoint else {}
     if not facts:
         raise UsageError(
-            f"{label_of(Result(folder))} has committed no features yet. They appear once a task is tested (the last "
-            "task, if every task has its own gallery)."
+            f"{label_of(Result(folder))} has no features yet. They appear when a task has been tested, and where every "
+            "task has its own gallery, when the last one has."
         )
     return FeatureStore(folder / "features", Result(folder).tasks, facts)
 

@@ -175,7 +175,9 @@ class OpenedMethod(nn.Module):
         with torch.inference_mode():
             maps = self.method.attention_maps(self.view(frames))
         if not maps:
-            raise UsageError(f"{self.run.method} with these settings has no attention over a clip's patches.")
+            raise UsageError(
+                f"{self.run.method} with these settings pays no attention over patches, so it has no maps."
+            )
         return {name: weights[0].float().cpu().numpy() for name, weights in maps.items()}
 
     def view(self, frames: np.ndarray) -> Tensor:

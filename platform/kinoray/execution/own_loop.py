@@ -112,7 +112,7 @@ class OwnLoop:
             yield task
             if not task.is_tested:
                 raise UsageError(
-                    f"{task.name} is not both learned and tested: call train() and test() before the next task."
+                    f"{task.name} must be learned and tested before the next task: call train() and test()."
                 )
 
     @property

@@ -111,16 +111,16 @@ def _check_options(
         for option in ("concurrent", "retry"):
             if options.get(option):
                 raise UsageError(
-                    f"{name}: --{option} is only for figures that vary a setting. Others run one run per CPU, and the "
-                    "same command retries failed runs."
+                    f"{name} varies no setting: leave out --{option}. It has one run at a time on each CPU, and the "
+                    "same command retries what failed."
                 )
     if isinstance(entry, MapEntry) and options.get("orders"):
         raise UsageError(f"{name} shows the attention of single runs: leave out --orders.")
     stream = options.get("stream")
     if stream and _is_open(entry.stream) and not _is_open(stream):
         raise UsageError(
-            f"{name} needs several streams, {entry.stream}, but {_name_of(stream)} is only one. Put X for the number "
-            "of tasks, as in --stream cssl-cifar100-X."
+            f"{name} compares streams of several lengths, {entry.stream}, but {_name_of(stream)} is one. Write the "
+            "letter X in place of its number of tasks, as in --stream cssl-cifar100-X."
         )
     if not tune:
         return

@@ -49,7 +49,7 @@ def settings_of_best(name: str, entry: Entry, stream: str) -> dict[str, Any]:
     best = settings_by_row(tuned_settings(entry.best_from, searched_on))
     if entry.best_from and own and not best:
         raise UsageError(
-            f"{name} takes its rows' settings from those of {entry.best_from}, which were not searched yet. First run "
+            f"{name} uses the settings that {entry.best_from} found, which has not searched yet. First run "
             f"`kinoray reproduce {entry.best_from} --tune`."
         )
     return best

@@ -99,7 +99,7 @@ def _checked(result: Result, stream: str | Stream | None, method: Any) -> Resolv
             f"{label} has no chain of digests: an older kinoray started it. Run it again with --fresh to bundle it."
         )
     if result.run.get("held_out"):
-        raise UsageError(f"{label} was tested on sets that it held out, which a bundle does not hold.")
+        raise UsageError(f"{label} was tested on held-out sets, which a bundle cannot hold. Bundle a run without them.")
     if result.equal_flops:
         raise UsageError(
             f"{label} has its steps from equal_flops={result.equal_flops}, which a bundle cannot hold. Bundle runs "
@@ -122,9 +122,13 @@ def _checked(result: Result, stream: str | Stream | None, method: Any) -> Resolv
         )
     kinds = ("method", "recipe")
     if changed := changes({k: result.config[k] for k in kinds}, {k: now["config"][k] for k in kinds}):
-        raise ConfigMismatch(f"The settings of {label} have changed since it was made: {'; '.join(changed)}.")
+        raise ConfigMismatch(
+            f"{label} would have other settings today: {'; '.join(changed)}. Run it again with --fresh, then bundle it."
+        )
     if replaced := replaced_files(result.run, now):
-        raise ConfigMismatch(f"{label} learned from other videos: files of {replaced} were replaced since.")
+        raise ConfigMismatch(
+            f"Files of {replaced} were replaced since {label} learned from them. Put them back, or run it again."
+        )
     return run
 
 
@@ -157,8 +161,8 @@ def _state_before(task: int, result: Result, run: Resolved, links: list[Link], f
     for done, session, state in stages_again(run, result.run["threads"], folder):
         if session.links[-1] != links[done - 1]:
             raise UsageError(
-                f"{label_of(result)}: trained again here, task {done} ends otherwise (on {session.processor}; before "
-                f"on {result.outcome['processor']}). Bundle it where it was trained."
+                f"{label_of(result)}: task {done}, trained again (on {session.processor}), gives other weights than the "
+                f"run has (on {result.outcome['processor']}). Bundle it where it was trained."
             )
         if done < task - 1:
             continue

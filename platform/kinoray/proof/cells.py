@@ -55,7 +55,7 @@ def cells_of(table: pa.Table, tasks: int, where: str) -> Tested:
         pairs = zip(column["sample"][own].tolist(), of_ids[own].tolist(), strict=True)
         queries[name] = [(sample, ids[clip]) for sample, clip in pairs]
         if len({sample for sample, _ in queries[name]}) != len(own):
-            raise UsageError(f"{where}: a query of task {name[2] + 1} after task {name[1] + 1} is there twice.")
+            raise UsageError(f"{where}: a query of task {name[2] + 1}, tested after task {name[1] + 1}, has two rows.")
     return Tested(cells, queries)
 
 

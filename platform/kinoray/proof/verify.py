@@ -208,7 +208,7 @@ def _numbers(run: Opened) -> str:
     numbers = numbers_of(protocol, run.tested.cells, len(run.request.tasks))
     for kind, found in numbers.items():
         if place := _differing(getattr(run.document, kind), found):
-            raise Wrong(f"run.json, {kind}{place} according to its ranks")
+            raise Wrong(f"run.json, {kind}{place} as its ranks give it")
     ranks = sum(len(cell) for cell in run.tested.cells.values())
     shown = ", ".join(f"{n} {v:.1f}" for n in protocol.brief if (v := numbers["metrics"].get(n)) is not None)
     return f"all metrics and cells follow from its {ranks:,} ranks: {shown}"
@@ -229,7 +229,7 @@ def _differing(said: Any, found: Any) -> str:
 def _chain(run: Opened) -> str:
     chain, stages = run.document.chain, len(run.stages)
     if not len(chain) == len(run.document.states) == stages:
-        raise Wrong(f"run.json: the chain has {len(chain)} digests for {stages} stages")
+        raise Wrong(f"run.json, chain: it has {len(chain)} digests for {stages} tasks")
     for number, (said, found) in enumerate(zip(chain, chain_of(run.links), strict=True), 1):
         if said != found:
             raise Wrong(f"run.json, chain: the digest of task {number} is not that of its state and ranks")
@@ -239,7 +239,7 @@ def _chain(run: Opened) -> str:
 def _task(run: Opened) -> str:
     seal = seal_of(run.request_values, run.document.chain, [link.ranks for link in run.links])
     if run.document.seal != seal:
-        raise Wrong("run.json, request: it has changed since it was sealed with the chain and the ranks")
+        raise Wrong("run.json, request: it is not the one that was sealed with this chain and these ranks")
     task = chosen_task(seal, len(run.stages))
     if run.document.task != task:
         raise Wrong(f"run.json, task: it is {run.document.task}, but the seal gives {task}")
@@ -319,7 +319,7 @@ def _resolved(run: Opened, method: Any, given: str | Stream | None, folder: Path
     if folders := own_folders(request.settings) + own_folders(request.overrides):
         raise NotHere(f"its setting {folders[0]} names a folder of the bundle's maker")
     if not names_all(request.backbone):
-        raise NotHere(f"its backbone, {request.backbone}, is of the maker's own weights")
+        raise NotHere(f"its backbone, {request.backbone}, has weights of the bundle's maker")
     try:
         check_backbone(request.backbone)
         if weights_digest(request.backbone) != request.weights:

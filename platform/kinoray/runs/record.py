@@ -148,7 +148,7 @@ def note_a_move(run: Resolved, num_workers: int, gpu: bool, say: Callable[[str],
     known = {name: then[name] for name in now if name in then} | {"ranks": max(1, then["num_workers"])}
     moved = changes(known, {name: now[name] for name in known})
     if moved:
-        say(f"Note: {run.label} continues elsewhere: {'; '.join(moved)}. Results may differ in the last bits.")
+        say(f"Note: {run.label} was started otherwise: {'; '.join(moved)}. Results may differ in the last bits.")
 
 
 def open_run(

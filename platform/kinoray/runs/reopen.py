@@ -97,12 +97,14 @@ def recorded_stream(run: Result, given: str | Stream | None = None) -> Stream:
     if stream is None:
         made_from = run.run.get("stream_source", {}).get("made_from") or run.stream
         if given is None and file_and_options(made_from) and not is_own_folder(made_from):
-            raise UsageError(f"{label} learned from {made_from}, whose manifests are gone. Give the stream: --stream.")
+            raise UsageError(
+                f"The manifests of {made_from}, from which {label} learned, are gone. Name the stream by --stream."
+            )
         try:
             stream = given if isinstance(given, Stream) else load_stream(given or made_from)
             stream = with_features(stream, run.run["backbone"])
         except UsageError as error:
-            raise UsageError(f"{label} learned from {given or made_from}: {error} Give the stream: --stream.") from None
+            raise UsageError(f"{label} learned from {given or made_from}: {error} Name that by --stream.") from None
     by_name = {task.name: task for task in stream.tasks}
     learned = tuple(by_name[name] for name in run.tasks if name in by_name)
     digests = run.run["digests"]["data"]
@@ -114,7 +116,7 @@ def recorded_stream(run: Result, given: str | Stream | None = None) -> Stream:
         )
     held_out = {data["name"]: data["digest"] for data in run.run.get("held_out", ())}
     if held_out != held_out_digests(stream):
-        raise UsageError(f"{stream.name} holds out other sets than {label} did. Give the run's stream with --stream.")
+        raise UsageError(f"{stream.name} has other held-out sets than the stream of {label}. Name that by --stream.")
     return replace(stream, tasks=learned, order=run.order)
 
 

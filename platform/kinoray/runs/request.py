@@ -97,7 +97,7 @@ Quiet = Annotated[bool, Option("No progress.", bool, in_file=False)]
 Orders = Annotated[
     int | str | None,
     BeforeValidator(_orders_in),
-    Option("Number of task orders, the stream's own first; or all. [1]", str, metavar="N|all"),
+    Option("How many orders of the tasks, of which the first is the stream's own; or all. [1]", str, metavar="N|all"),
 ]
 
 
@@ -168,7 +168,7 @@ class RunRequest:
     backbone: Backbone = None
     features: Annotated[
         str | Path | None,
-        Option("File of `kinoray data encode`, instead of clips and towers (encoders).", metavar="FILE"),
+        Option("Features from `kinoray data encode`, in place of clips and backbone.", metavar="FILE"),
     ] = None
     """The backbone is then `features:FILE`."""
     seed: Annotated[Whole, Option("Seed of the run. [0]", int)] = 0
@@ -186,7 +186,13 @@ class RunRequest:
     """Waited for where the cluster has to start a machine first."""
     settings: Annotated[
         Settings,
-        Option("A setting; NAME=A,B makes a run for each value.", list, "set", metavar="NAME=VALUE", in_file=False),
+        Option(
+            "A setting of method or recipe; NAME=A,B: a run for each value.",
+            list,
+            "set",
+            metavar="NAME=VALUE",
+            in_file=False,
+        ),
     ] = field(default_factory=dict)
     joint: Annotated[bool, Option("All tasks at once: the upper bound.", bool)] = False
     zero_shot: Annotated[bool, Option("No training: the lower bound.", bool)] = False
@@ -194,9 +200,9 @@ class RunRequest:
         False
     )
     """`RELEASED` of the method."""
-    control: Annotated[str, Option("Control: rate/N, random-encoder, from-scratch, order-blind, first-frame.", str)] = (
-        ""
-    )
+    control: Annotated[
+        str, Option("rate/N, random-encoder, from-scratch, order-blind or first-frame, to hold runs against.", str)
+    ] = ""
     """What the method's gain is held against (`runs/controls.py`)."""
     equal_flops: Annotated[
         AnyMethod | None,
@@ -241,7 +247,7 @@ def request_of(kind: type[T], method: Any, options: Mapping[str, Any]) -> T:
     known = [f.name for f in fields(kind)][1:]  # type: ignore[arg-type]
     for name in options:
         if name not in known:
-            raise unknown("option", name, known, f"Settings of a method or recipe go into settings={{{name!r}: ...}}.")
+            raise unknown("option", name, known, f"Settings of a method or recipe: settings={{{name!r}: ...}}.")
     return replace(method, **options) if isinstance(method, kind) else kind(method, **options)  # type: ignore[type-var, call-arg]
 
 

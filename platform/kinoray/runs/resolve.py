@@ -235,8 +235,8 @@ def _check_recipe(recipe: Recipe, cls: type[BaseMethod], name: str, backbone: st
         check_clips(backbone, recipe.size_px, frames)
     if recipe.checkpoint_activations and issubclass(cls.backbones, BlockTowers):
         raise UsageError(
-            f"{name} changes a tower's blocks for each batch, so their activations cannot be computed again later. "
-            "Leave checkpoint_activations out."
+            f"{name} changes a tower's blocks for each batch, which checkpoint_activations cannot repeat. Leave that "
+            "setting out."
         )
 
 
@@ -298,7 +298,7 @@ def _configured(
     parts = {f"method {name}": cls.Config, "the recipe": Recipe}
     shared = set(names_of(cls.Config)) & set(names_of(Recipe))
     if shared:
-        raise UsageError(f"{name}: rename settings of Config that the stream's recipe has, too: {', '.join(shared)}.")
+        raise UsageError(f"{name}: a recipe has the settings {', '.join(shared)}, too. Rename them in Config.")
     given = split_overrides(request.settings, parts)
     released = _released(cls, name, stream) if request.as_released else {}
     plain_frames = VECTORS_RECIPE if backbone_class(backbone).reads_vectors else {}
@@ -405,8 +405,8 @@ def _check_suits(cls: type[BaseMethod], name: str, stream: Stream, backbone: str
     kind = backbone_class(backbone)
     if kind.reads_vectors and (cls.acts_inside or not issubclass(kind, cls.backbones)):
         raise UsageError(
-            f"{name} needs the inside of a {cls.backbones.__name__}, but {backbone} has only stored outputs. Run it on "
-            "the clips, with a full backbone."
+            f"{name} needs the layers of a {cls.backbones.__name__}, but {backbone} gives stored outputs alone. Run it "
+            "on the clips, with a full backbone."
         )
     if not issubclass(kind, cls.backbones):
         raise UsageError(

@@ -17,7 +17,7 @@ VIDEOS = "videos"
 def split_number(name: str, argument: str) -> int:
     """K of `NAME:K`, 0 where there is none. Raises: UsageError for what is no number."""
     if not (argument or "0").isdecimal():
-        raise UsageError(f"{name}:{argument}: {argument!r} is not a number. Give that of the split, such as {name}:1.")
+        raise UsageError(f"{name}:{argument}: give the number of the split, such as {name}:1.")
     return int(argument or 0)
 
 

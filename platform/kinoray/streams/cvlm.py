@@ -34,7 +34,7 @@ def load(name: str, argument: str) -> Stream:
     for task, data_set in chosen.items():
         if families.get(data_set) != families[task]:
             known = ", ".join(other for other, family in families.items() if family == families[task])
-            raise UsageError(f"{name}: {task}={data_set} must name a data set of the family of {task}: {known}.")
+            raise UsageError(f"{name}: {task}={data_set} is no form of {task}. Choose one of {known}.")
     need_prepared(chosen.values())
     tasks = tuple(TaskData(task, manifest_of(data_set), data_set) for task, data_set in chosen.items())
     return Stream(name, "cvlm", tasks, RECIPE, "vit-bert")

@@ -74,7 +74,7 @@ class SweepRequest:
     sampler: Annotated[
         Literal["tpe", "qmc", "random", "grid"] | None,
         Option(
-            "tpe, qmc, random or grid. [grid for lists, if typed or of at most 32 points; else tpe]",
+            "tpe, qmc, random or grid. [grid for lists that --space gives or up to 32 points; else tpe]",
             str,
         ),
     ] = None
@@ -86,11 +86,14 @@ class SweepRequest:
     then: Annotated[
         AnyMethod | None,
         SkipValidation,
-        Option("Run METHOD on each trial's encoder and the downstream sets; optimise its metric.", metavar="METHOD"),
+        Option(
+            "Train METHOD on the stream's downstream sets from each trial's encoder; optimise METHOD's metric.",
+            metavar="METHOD",
+        ),
     ] = None
     """When the trial has learned everything, on each downstream set of the stream, as `classify`; its metrics can be
     aimed at, as "classify/accuracy", a mean over the sets."""
-    seeds: Annotated[Count, Option("Runs (seeds) per trial, all trained task by task together. [1]", int)] = 1
+    seeds: Annotated[Count, Option("Seeds per trial; all finish a task before the next one begins. [1]", int)] = 1
     seed: Annotated[Whole, Option("First of the seeds; also seeds the sampler. [0]", int)] = 0
     orders: Orders = None
     """Each trial has a run for each, and each seed."""
@@ -112,7 +115,7 @@ class SweepRequest:
     keep_best: Annotated[Whole | None, Doc("Trials whose checkpoints stay; None: all.")] = KEEP_BEST
     storage: Annotated[str | None, Option("Database of the Optuna study. [a file]", metavar="URL")] = None
     runs: Runs = None
-    name: Annotated[str | None, Option("The sweep's folder. [from a hash of all this]")] = None
+    name: Annotated[str | None, Option("Name of the sweep's folder. [from a hash of these options]")] = None
     retry: Annotated[bool, Doc("Run failed trials again.")] = False
     warm_start: Annotated[str | Path | None, Option("Try the best settings of SWEEP first.", metavar="SWEEP")] = None
     smoke: Annotated[bool, Option("Quick test: two steps per task.", bool)] = False
@@ -125,7 +128,8 @@ class SweepRequest:
     def __post_init__(self) -> None:
         if not 0.0 < self.kept_share <= 1.0:
             raise UsageError(
-                f"`prune` (share of trials kept after each task) must be above 0 and at most 1, but got {self.prune}."
+                "The share of trials kept after each task (--keep, or `prune`) must be above 0 and at most 1, but got "
+                f"{self.prune}."
             )
         if self.name is not None and (not self.name or Path(self.name).name != self.name or self.name[0] == "."):
             raise UsageError(f"A sweep's name must be a valid folder name, but got {self.name!r}.")

@@ -160,7 +160,9 @@ class StudySearch(_NotPickled, Searcher):
             json.dump({}, file)
 
     def restore(self, checkpoint_path: str) -> None:
-        raise NotImplementedError("A sweep resumes from its study.")
+        raise NotImplementedError(
+            "Ray Tune cannot restore a sweep. Run `kinoray sweep` again: it resumes from its study."
+        )
 
 
 class PruneRule(_NotPickled, FIFOScheduler):

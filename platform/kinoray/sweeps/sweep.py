@@ -136,7 +136,7 @@ def _go_on(begun: Begun, say: Callable[[str], None]) -> None:
         return
     if request.prune and not prunes(record["objectives"], record.get("then")):
         several = len(record["objectives"]) > 1
-        say(f"{'Several objectives' if several else 'The objective is known at the end'}: nothing is pruned.")
+        say(f"{'Several objectives' if several else 'The objective is known only at the end'}: nothing is pruned.")
     for line in cautions(data_facts(plan.base.stream)):
         say(f"Note: {line}")
     if not record.get("storage"):
@@ -260,9 +260,9 @@ def _run(begun: Begun, missing: int, say: Callable[[str], None]) -> None:
         free = shutil.disk_usage(plan.folder).free / 1e9
         way = of_trial(plan.workers)
         say(
-            f"{plan.label}: {missing} of {plan.trials} trials to run, each {runs} x {sum(plan.base.steps)} steps; "
-            f"{share.concurrent} at a time by Ray Tune, each {way.name}, {way.why} ({way.means}; {cpus:g} CPUs); "
-            f"{free:.1f} GB free in {plan.folder.parent}."
+            f"{plan.label}: {missing} of {plan.trials} trials to run. A trial: {runs} run{'s' * (runs > 1)} of "
+            f"{sum(plan.base.steps)} steps, {way.name}, {way.why} ({way.means}). Ray Tune runs {share.concurrent} at a "
+            f"time on {cpus:g} CPUs. {free:.1f} GB free in {plan.folder.parent}."
         )
         if few := _few_to_choose_by(tasks):
             say(f"{plan.label}: {few}")

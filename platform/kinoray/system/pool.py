@@ -113,9 +113,8 @@ def one_process(function: Callable[..., Any]) -> "ProcessPoolExecutor":
         if not answered:
             raise RunFailed(f"A process did not start within {GIVES_UP_S / 60:g} minutes. Check the storage.")
     raise RunFailed(
-        f"No process could be started to read clips in {STARTS} tries: {_last_words(function)}. Fix that "
-        "(`kinoray doctor` checks the installation), then run the same command again; nothing that was committed is "
-        "lost."
+        f"The process that reads clips did not start in {STARTS} tries: {_last_words(function)}. Nothing that was "
+        "committed is lost. `kinoray doctor` checks the installation; then run the same command again."
     )
 
 

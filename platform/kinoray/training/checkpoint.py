@@ -203,7 +203,7 @@ def verified(path: Path) -> Checkpoint:
             raise CheckpointCorrupt(f"{path.name} belongs to another run, {owner}.")
         position = Position(manifest["stage"], Phase(manifest["phase"]), manifest["step"])
         if position.name != path.name:
-            raise CheckpointCorrupt(f"{path.name}: its manifest belongs to {position.name}.")
+            raise CheckpointCorrupt(f"{path.name} holds the manifest of {position.name}: it was renamed.")
         for name, fact in manifest["files"].items():
             file = own_file(path, name)
             size = file.stat().st_size
@@ -212,7 +212,7 @@ def verified(path: Path) -> Checkpoint:
             if sha256(file) != fact["sha256"]:
                 raise CheckpointCorrupt(f"{path.name}: {name} does not match its SHA-256.")
         if manifest["format"] != FORMAT:
-            raise CheckpointCorrupt(f"{path.name}: format {manifest['format']}, this version reads {FORMAT}.")
+            raise CheckpointCorrupt(f"{path.name} has format {manifest['format']}, but this kinoray reads {FORMAT}.")
         return Checkpoint(path, position, json.loads((path / "state.json").read_text()))
     except (OSError, ValueError, KeyError, TypeError, AttributeError, SafetensorError) as error:
         raise CheckpointCorrupt(f"{path.name}: {type(error).__name__}: {error}.") from None
@@ -283,7 +283,7 @@ def load_weights(method: nn.Module, checkpoint: Checkpoint) -> None:
     own: dict[str, Tensor] = method.state_dict()
     missing = [name for name in given if name not in own]
     if missing:
-        raise RuntimeError(f"Unexpected key(s):\n\t{missing[0]} and {len(missing) - 1} more of the backbone")
+        raise RuntimeError(f"Unexpected key(s):\n\t{missing[0]}, of {len(missing)} weights that the backbone lacks")
     for name, total in given.items():
         if bit_sum(own[name]) != total:
             raise CheckpointCorrupt(
@@ -343,7 +343,7 @@ def check_agreement(state: Mapping[str, Tensor], world: World) -> None:
         return
     rank = next(rank for rank, peer in enumerate(peers) if peer.get(differ[0]) != peers[0].get(differ[0]))
     raise RunFailed(
-        f"The workers hold different weights: {differ[0]} of rank {rank} is not that of rank 0 ({len(differ)} of "
-        f"{len(names)} tensors differ). This state was not committed; change state only by what `batch.gather` or "
-        "`carry` gives, which is equal on all ranks."
+        f"The workers' weights differ: {differ[0]} is another on rank {rank} than on rank 0 ({len(differ)} of "
+        f"{len(names)} tensors differ). This state was not committed. In the method, change state only by values that "
+        "are equal on all ranks: those of `batch.gather` or `carry`."
     )

@@ -24,7 +24,9 @@ def read(folder: Path) -> Listing | None:
         if len(files := [file.name for file, of in splits.items() if of == split]) > 1:
             raise UsageError(f"{folder} has {' and '.join(files)} for {split or 'all splits'}. Keep one list of each.")
     if None in splits.values() and len(splits) > 1:
-        raise UsageError(f"{folder} has {', '.join(f.name for f in splits)}. Name them train, val and test.")
+        raise UsageError(
+            f"{folder} has lists of no split: {', '.join(f.name for f in splits)}. Name them train, val and test."
+        )
     numbers = {label for lines in lists.values() for _, label in lines}
     named, names = _classes(folder, {*lists}, numbers)
     rows = {
@@ -56,7 +58,7 @@ def _classes(folder: Path, lists: set[Path], numbers: set[int]) -> tuple[Path | 
         if file in lists or not CLASSES.search(file.name) or not (names := _names(file, numbers)):
             continue
         if missing := numbers - names.keys():
-            raise UsageError(f"{file} names {len(names)} classes, but no class {min(missing)}, which a list has.")
+            raise UsageError(f"A list of clips has class {min(missing)}, for which {file} has no name. Add its line.")
         return file, names
     return None, {}
 

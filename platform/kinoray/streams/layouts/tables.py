@@ -242,7 +242,7 @@ def _check_cells(file: Path, rows: list[Row]) -> None:
 def _check_columns(file: Path, names: list[str], ours: Mapping[str, str]) -> None:
     between = [words for mark, words in SEPARATORS.items() if len(names) == 1 and mark in names[0]]
     if between:
-        raise UsageError(f"{file}: {between[0]} separate the columns of its first row, {names[0]!r}. Use commas.")
+        raise UsageError(f"{file}: its columns are separated by {between[0]} ({names[0]!r}). Use commas.")
     there = {*names, *ours.values()}
     if "video" not in there:
         raise UsageError(missing(file, "video", names))
