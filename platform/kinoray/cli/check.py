@@ -97,16 +97,17 @@ def rule_command(
         print(f"Wrote {file}")
 
 
-def _new_part(kind: str, option: str) -> None:
+def _new_part(kind: str, what: str, option: str) -> None:
     """A command that writes one file of a kind."""
 
     def command(name: Annotated[str, typer.Argument(metavar="NAME", help=f"Like my_{kind}.")]) -> None:
         for file in write_method(name, Path(), True, kind):
             print(f"Wrote {file}")
 
-    new_app.command(kind, help=f"Write a working {kind} as a template to fill in. Its file is for `{option}`.")(command)
+    text = f"Write a working {kind} as a template to fill in. {what} Its file is for `{option}`."
+    new_app.command(kind, help=text)(command)
 
 
-_new_part("backbone", "--backbone ./NAME.py")
-_new_part("protocol", "--stream FOLDER:./NAME.py")
-_new_part("stream", "--stream ./NAME.py")
+_new_part("backbone", "It turns clips and captions into vectors.", "--backbone ./NAME.py")
+_new_part("protocol", "It says how a stream is tested.", "--stream FOLDER:./NAME.py")
+_new_part("stream", "It says which tasks there are.", "--stream ./NAME.py")

@@ -184,7 +184,7 @@ def vectors_command(
 
 @data_app.command("encode")
 def encode_command(
-    stream: Annotated[str, typer.Argument(metavar="STREAM", help="A stream's name or FOLDER[:OPTIONS].")],
+    stream: Annotated[str, typer.Argument(metavar="STREAM", help="A stream's name, or FOLDER[:OPTIONS].")],
     out: Annotated[Path, typer.Option("--out", "-o", metavar="FILE.parquet", help="File to write.")],
     backbone: Annotated[
         str | None, typer.Option(metavar="NAME", help="Backbone whose towers encode. [the stream's]")

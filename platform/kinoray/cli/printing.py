@@ -42,7 +42,8 @@ def print_plans(plans: Iterable[Mapping[str, Any]], facts: Any, as_json: bool) -
     """What `--dry-run` shows: `facts` as JSON, or the plans as YAML."""
     import yaml
 
-    print_answer(facts, yaml.safe_dump_all(plans, sort_keys=False, default_flow_style=None, width=100).rstrip().split("\n"), as_json)
+    text = yaml.safe_dump_all(plans, sort_keys=False, default_flow_style=None, width=100)
+    print_answer(facts, text.rstrip().split("\n"), as_json)
 
 
 def print_rows_to_run(plans: Sequence[Mapping[str, Any]], as_json: bool) -> None:

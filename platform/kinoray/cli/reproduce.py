@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 def reproduce_command(
     name: Annotated[str | None, typer.Argument(metavar="NAME", help="Without it, all are listed.")] = None,
     stream: Annotated[
-        str | None, typer.Option(help="A stream's name or FOLDER[:OPTIONS]. [one that comes with kinoray]")
+        str | None, typer.Option(help="A stream's name, or FOLDER[:OPTIONS] as ./videos:ctvr. [one of kinoray's]")
     ] = None,
     seeds: Annotated[int | None, typer.Option(help="Runs per point or row. [the figure's or table's]")] = None,
     seed: Annotated[int | None, typer.Option(help="First of the seeds. [the figure's or table's]")] = None,

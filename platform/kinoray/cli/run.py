@@ -24,7 +24,7 @@ def run_command(
         list[str],
         typer.Argument(
             metavar="METHOD...",
-            help="Names, ./my_method.py, RULE:LEARNER, experiment.yaml.",
+            help="Names, ./my_method.py, RULE:LEARNER (a rule around a method), experiment.yaml.",
             autocompletion=methods_like,
         ),
     ],

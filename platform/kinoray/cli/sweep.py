@@ -27,7 +27,7 @@ def sweep(
     ],
     space: Annotated[
         list[str] | None,
-        typer.Option(help="NAME=LOW:HIGH[:log], NAME=A,B,C; a name in the method's SPACES; a YAML file. [its SPACE]"),
+        typer.Option(help="NAME=LOW:HIGH[:log] or NAME=A,B,C; a YAML file; a space of `kinoray describe`. [its own]"),
     ] = None,
     settings: Annotated[
         list[str] | None,

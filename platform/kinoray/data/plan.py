@@ -73,7 +73,7 @@ class TaskPlan:
         if not len(self.samples) == len(self.steps) == self.task + 1:
             raise ValueError(f"Tasks 0 to {self.task} need a number each: samples={self.samples}, steps={self.steps}.")
         if min(self.samples) < 1 or self.batch_size < 1:
-            raise UsageError(f"Every task needs training samples, and the batch at least one row: {self.samples=}.")
+            raise UsageError(f"Every task needs training samples, the batch at least one row, but got {self.samples}.")
         if self.replay:
             memory.check_replay(self.replay, self.num_tasks)
             labels = tuple(map(len, self.labels or ()))

@@ -65,7 +65,7 @@ class Sampling:
         if self.kind not in get_args(Kind):
             raise ValueError(f"`kind` must be one of {', '.join(get_args(Kind))}, but got {self.kind!r}.")
         if self.count < 1 or not 0 < self.fps < np.inf:
-            raise ValueError(f"`count >= 1` and `fps > 0` must hold, but got {self.count=}, {self.fps=}.")
+            raise ValueError(f"`count >= 1` and `fps > 0` must hold, but got count={self.count}, fps={self.fps}.")
         if self.clips < 0 or (self.clips and self.count % self.clips):
             raise ValueError(f"`count` must be a multiple of `clips`, but got {self.count} and {self.clips}.")
 

@@ -161,8 +161,8 @@ def _state_before(task: int, result: Result, run: Resolved, links: list[Link], f
     for done, session, state in stages_again(run, result.run["threads"], folder):
         if session.links[-1] != links[done - 1]:
             raise UsageError(
-                f"{label_of(result)}: task {done}, trained again (on {session.processor}), gives other weights than the "
-                f"run has (on {result.outcome['processor']}). Bundle it where it was trained."
+                f"{label_of(result)}: task {done}, trained again (on {session.processor}), gives other weights than "
+                f"the run has (on {result.outcome['processor']}). Bundle it where it was trained."
             )
         if done < task - 1:
             continue

@@ -87,7 +87,8 @@ Settings = Annotated[
 
 # Options that a run and a sweep share
 StreamOption = Annotated[
-    AnyStream, Option("A name, ./my_stream.py or FOLDER[:OPTIONS]; the folder may be s3://BUCKET/... [moving-cvlm]")
+    AnyStream,
+    Option("A name, ./my_stream.py, or FOLDER[:OPTIONS], as s3://BUCKET/videos:ctvr. [moving-cvlm]"),
 ]
 Backbone = Annotated[AnyBackbone | None, SkipValidation, Option("A name or ./my_backbone.py. [the stream's]")]
 Log = Annotated[Names, Option("Log live to tensorboard, wandb or mlflow; repeatable.", list, metavar="NAME")]
@@ -247,7 +248,7 @@ def request_of(kind: type[T], method: Any, options: Mapping[str, Any]) -> T:
     known = [f.name for f in fields(kind)][1:]  # type: ignore[arg-type]
     for name in options:
         if name not in known:
-            raise unknown("option", name, known, f"Settings of a method or recipe: settings={{{name!r}: ...}}.")
+            raise unknown("option", name, known, f"Settings of a method or recipe go into settings={{{name!r}: ...}}.")
     return replace(method, **options) if isinstance(method, kind) else kind(method, **options)  # type: ignore[type-var, call-arg]
 
 

@@ -69,7 +69,7 @@ class SweepRequest:
     space: Annotated[
         Any,
         SkipValidation,
-        Doc("A name of the method's SPACES, a YAML file, words as `m=0.9:1`, or a mapping. [its SPACE]"),
+        Doc("A space that `describe` names, a YAML file, words as `m=0.9:1`, or a mapping. [the method's own]"),
     ] = None
     sampler: Annotated[
         Literal["tpe", "qmc", "random", "grid"] | None,
@@ -100,7 +100,7 @@ class SweepRequest:
     backbone: Backbone = None
     settings: Settings = field(default_factory=dict)
     """What is set for all trials."""
-    concurrent: Annotated[Count | None, Option("Trials at a time. [as many as the cluster holds]", int)] = None
+    concurrent: Annotated[Count | None, Option("Trials (of a figure: points) at a time. [as many as fit]", int)] = None
     workers_per_trial: Annotated[
         Whole | None, Option("Ray workers per trial; 0: in the trial's process. [by the size of the towers]", int)
     ] = None
