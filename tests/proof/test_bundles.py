@@ -340,7 +340,7 @@ def test_a_run_that_does_not_end_the_same_is_not_bundled(learned: Path, tmp_path
     states = ["0" * 64, outcome["states"][1]]
     links = map(Link, states, tested.links(load_protocol("cvlm").stages(2)))
     write_json(folder / "result.json", outcome | {"states": states, "chain": chain_of(links)})
-    with pytest.raises(UsageError, match="task 1, trained again .*, gives other weights"):
+    with pytest.raises(UsageError, match=r"task 1, trained again .*, gives other weights"):
         kinoray.bundle(folder, tmp_path / "out.zip", quiet=True)
     assert not (tmp_path / "out.zip").exists()
 
