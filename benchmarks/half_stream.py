@@ -99,7 +99,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="kinoray-bench-") as folder:
         numbers = measure(options.method, options.stream, options.seeds, settings, options.runs or Path(folder))
     title = f"{options.method} on {options.stream}, residual stream in bfloat16 against float32, {options.seeds} seeds"
-    show_numbers(title, numbers, RESULTS / "half-stream.md" if options.keep else None, options.json)
+    title += "".join(f", {text}" for text in options.set)
+    show_numbers(title, numbers, RESULTS / f"half-stream-{options.stream}.md" if options.keep else None, options.json)
 
 
 if __name__ == "__main__":

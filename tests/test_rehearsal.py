@@ -115,7 +115,7 @@ def test_joined_rows_stand_behind_each_other_and_count_together(micro, tmp_path:
 
 def test_rows_with_other_numbers_of_views_are_not_joined(micro, tmp_path: Path) -> None:
     session = session_of(micro, tmp_path, Needs(views=2, replay=Replay("ring", 8, rows=4, views=("plain",))))
-    with pytest.raises(RunFailed, match=r"current rows have 2 and the replayed ones 1"):
+    with pytest.raises(RunFailed, match=r"Current rows have 2 views and replayed ones 1"):
         joined(list(batches_of(session, 1))[1])
 
 
@@ -125,7 +125,7 @@ def test_a_payload_is_valid_for_the_sample_it_was_written_for() -> None:
     values, valid = payloads.read(torch.tensor([1, 2, 2, 0, -1]), torch.tensor([10, 12, 99, 10, 12]))
     assert valid.tolist() == [True, True, False, False, False]
     assert values.tolist() == [[0, 1], [4, 5], [0, 0], [0, 0], [0, 0]]
-    with pytest.raises(RunFailed, match="more than 3"):
+    with pytest.raises(RunFailed, match="Payloads of 3 slots got slot 3"):
         payloads.write(torch.tensor([3]), torch.tensor([1]), torch.zeros(1, 2))
     kept = payloads.values.clone(), payloads.ids.clone()
     payloads.write(torch.tensor([-1, -1]), torch.tensor([7, 8]), torch.ones(2, 2))  # none of them is kept

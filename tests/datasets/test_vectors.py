@@ -128,7 +128,7 @@ def test_a_clip_that_cannot_be_read_is_named_and_the_rest_is_kept(toy) -> None:
 def test_errors_name_the_command(toy, kino) -> None:
     with pytest.raises(UsageError, match=r"Not prepared yet: sprites"):
         vectors_manifest("sprites")
-    with pytest.raises(UsageError, match=r"made by lite0-minilm or .*, not by tiny"):
+    with pytest.raises(UsageError, match=r"made by --backbone lite0-minilm or .* takes tiny"):
         make_vectors(NAME, "tiny", workers=0, progress=False)
     whole = prepared(NAME)
     with pytest.raises(UsageError, match=r"do not match the clips prepared now. Run `kinoray data vectors toy`"):
@@ -140,7 +140,7 @@ def test_errors_name_the_command(toy, kino) -> None:
 def test_a_stream_says_whether_its_clips_are_videos() -> None:
     assert split_and_media("s", "") == (0, True) and split_and_media("s", "3") == (3, True)
     assert split_and_media("s", "3,videos") == (3, False) and split_and_media("s", "videos") == (0, False)
-    with pytest.raises(UsageError, match=r"'two' is not a number"):
+    with pytest.raises(UsageError, match="s:two: give the number of the split"):
         split_and_media("s", "two,videos")
 
 

@@ -74,7 +74,7 @@ def test_a_run_gains_a_row_and_columns_and_keeps_the_rest(
         monkeypatch.setattr(module, "chosen_task", lambda seal, stages: 1)
     verdict = checking.verify(kinoray.bundle(spec.folder, tmp_path / "run.zip", quiet=True), stream=micro)
     assert verdict.words == "repeated", verdict
-    with pytest.raises(UsageError, match="tests of a new one are missing"):
+    with pytest.raises(UsageError, match="a new one would lack these tests"):
         extend(result, micro.tasks[0], stream=micro)
 
 

@@ -196,7 +196,7 @@ def test_needs_are_joined_and_two_memories_are_refused() -> None:
     two = compose(Asks, Exemplars)
     needs = two.needs(two.Config(ring=0))
     assert needs == Exemplars.needs(ToyConfig())
-    with pytest.raises(UsageError, match="Asks:Exemplars: rule and learner both need `replay` and differ"):
+    with pytest.raises(UsageError, match="Asks:Exemplars: rule and learner ask for different `replay`"):
         two.needs(two.Config())
 
 

@@ -207,7 +207,7 @@ def test_another_set_of_streams_is_named_as_one(made_up, tmp_path: Path) -> None
     table = made("ccsl-fig1b", tmp_path, stream="shapes-X:3", seeds=2)
     assert [r.stream for r in made_up] == [f"shapes-{steps}:3" for steps in (1, 2, 5, 10)]
     assert "`kinoray reproduce ccsl-fig1b --stream shapes-X:3 --seeds 2`" in table.markdown()
-    with pytest.raises(UsageError, match="shapes-2 is only one"):
+    with pytest.raises(UsageError, match="shapes-2 is one"):
         made("ccsl-table1", tmp_path, stream="shapes-2")
 
 

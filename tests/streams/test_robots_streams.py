@@ -76,7 +76,7 @@ def test_another_number_cuts_otherwise() -> None:
         {m.id(row) for row in m.clips("test")} for m in (manifests(f"robots-ssl{k}")[0] for k in ("", ":1"))
     )
     assert first != second
-    with pytest.raises(UsageError, match="robots-ssl:x: 'x' is not a number"):
+    with pytest.raises(UsageError, match="robots-ssl:x: give the number of the split"):
         load_stream("robots-ssl:x")
 
 

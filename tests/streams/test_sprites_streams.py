@@ -126,5 +126,5 @@ def test_it_is_a_published_stream_and_says_what_is_missing(tmp_path, monkeypatch
     assert is_published("sprites-cvlm:1") and is_published("sprites-ctvr-10")
     with pytest.raises(UsageError, match="sprites"):
         load_stream("sprites-cvlm")
-    with pytest.raises(UsageError, match="is not a number"):
+    with pytest.raises(UsageError, match="give the number of the split"):
         load_stream("sprites-ctvr-10:first")

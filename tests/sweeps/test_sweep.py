@@ -347,7 +347,7 @@ def test_another_space_or_config_under_the_same_name_is_refused_with_its_diff(mi
         ({"seeds": 0}, "`seeds` is 0: it should be"),
         ({"concurrent": 0}, "`concurrent` is 0: it should be"),
         ({"time_budget_s": 0}, "`time_budget_s` is 0: it should be greater than 0"),
-        ({"prune": 1.5}, "share of trials kept after each task\\) must be"),
+        ({"prune": 1.5}, "share of trials kept after each task .* must be above 0 and at most 1, but got 1.5"),
         ({"objective": "probe"}, "There is no objective named"),
         ({"sampler": "bayes"}, "`sampler` is 'bayes': it should be 'tpe'"),
         ({"space": {"m": {"low": 1.0, "high": 0.9}}}, "the range is empty"),
