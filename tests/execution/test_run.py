@@ -509,6 +509,21 @@ def test_whoever_reads_checkpoints_passes_over_those_of_another_run_whatever_its
             read(ours)
 
 
+@pytest.mark.parametrize("code", [0, 15])
+def test_an_actor_that_is_killed_within_a_call_is_one_that_ended_and_a_signal_is_not(
+    micro, tmp_path, monkeypatch, code: int
+) -> None:
+    result = local("base_moco", micro, tmp_path)
+
+    def exits(*words: object) -> None:
+        raise SystemExit(code)
+
+    monkeypatch.setattr("kinoray.execution.feature_store.live_actor", lambda *words: object())
+    monkeypatch.setattr("kinoray.execution.momentum_store.call", exits)
+    with pytest.raises(SystemExit) if code else contextlib.nullcontext():
+        assert kinoray.momentum_weights(result)[0] == (2, 0, 0)
+
+
 @pytest.mark.parametrize("state", ["stopped", "finished"])
 @pytest.mark.parametrize("name", ["run.json", "result.json"])
 def test_a_damaged_record_is_one_line_that_names_it(micro, tmp_path, kino, name: str, state: str) -> None:

@@ -4,7 +4,6 @@ The actor also feeds what watches the run: with `--watch` it holds the method's 
 """
 
 import logging
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -101,8 +100,13 @@ def momentum_weights(run: "str | Path | Result", newer_than: Version = ()) -> "t
     if actor is not None:
         import ray
 
-        with suppress(ray.exceptions.RayActorError):  # the run has just ended
+        try:
             newer = call(actor, "fetch", newer_than)
             return None if newer is None else (newer["version"], ray.get(newer["ref"][0]))
+        except ray.exceptions.RayActorError:
+            pass  # the run has just ended
+        except SystemExit as end:  # so has it where the actor was killed within the call, and Ray exits with 0
+            if end.code:
+                raise
     committed = committed_weights(one_seed(run).folder / "checkpoints")
     return committed if committed and committed[0] > tuple(newer_than) else None
