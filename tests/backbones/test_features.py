@@ -22,6 +22,7 @@ from kinoray.decoding.read_clip import read_clip
 from kinoray.decoding.sampling import Sampling
 from kinoray.decoding.write_video import write_video
 from kinoray.errors import BadData, UsageError, VideoError
+from kinoray.execution.dry_run import dry_run
 from kinoray.execution.run import run
 from kinoray.report.contact_sheet import shown_frames
 from kinoray.streams import Stream, load_stream
@@ -126,6 +127,8 @@ def test_a_folder_of_vectors_is_learned_from_and_resumes(tmp_path: Path) -> None
         runs=tmp_path / "again", quiet=True,
     )  # fmt: skip
     assert result.state == "finished" and result.matrix.iloc[-1].notna().all()
+    planned = dry_run("avg_pool", stream=stream, backbone=BACKBONE, runs=tmp_path)["memory_gb"]
+    assert planned["weights"] > 0 and planned["activations"] == 0, "vectors are not taken for frames"
 
 
 def test_vectors_and_videos_are_told_apart_before_anything_starts(tmp_path: Path) -> None:

@@ -86,9 +86,9 @@ def memory_of(run: Resolved, ranks: int) -> dict[str, Any]:
     """What a rank holds in its last task, in GB by part, and whether the GPU here, or else this machine, has as much.
 
     `activations`, what the backward pass needs, are those of one clip and its caption, which pass through the towers
-    here, times the clips that a step learns from: what a loss keeps beside, and what kernels take while they work, is
-    a tenth more. No other part is estimated. Where it does not fit, `checkpointed` is the sum with activation
-    checkpointing, if towers have blocks for it.
+    here, times the clips that a step learns from; none are counted where clips are stored vectors. What a loss keeps
+    beside, and what kernels take while they work, comes on top. Where it does not fit, `checkpointed` is the sum with
+    activation checkpointing, if towers have blocks for it.
 
     Args:
         run: As it will start.
@@ -131,6 +131,8 @@ def clips_of_a_step(run: Resolved) -> int:
 
 def kept_of_a_clip(backbone: Backbone, run: Resolved, gpu: bool) -> int:
     """Bytes that autograd keeps of one clip and its caption for the backward pass, weights aside."""
+    if backbone.reads_vectors:
+        return 0
     recipe = run.recipe
     weights = {value.untyped_storage().data_ptr() for value in backbone.state_dict().values()}
     kept: dict[int, torch.UntypedStorage] = {}
@@ -142,7 +144,7 @@ def kept_of_a_clip(backbone: Backbone, run: Resolved, gpu: bool) -> int:
         return value
 
     clip = torch.zeros(1, recipe.frames, 3, recipe.size_px, recipe.size_px)
-    backbone.eval()  # norms over a batch want more than one clip; what they keep is the same
+    backbone.eval()  # norms over a batch want more than one clip, and keep as much either way
     with torch.autograd.graph.saved_tensors_hooks(note, lambda value: value):
         passed = [backbone.embed_video(clip)]
         if isinstance(backbone, TwoTower):
