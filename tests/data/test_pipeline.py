@@ -547,7 +547,7 @@ def test_processes_that_cannot_start_end_the_run_with_what_they_say(videos, tmp_
     reader = clip_reader(manifests_of(videos, tmp_path)[0], range(6))
     get_reusable_executor().shutdown(kill_workers=True)  # those of the tests before
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    with pytest.raises(RunFailed, match=r"in 3 tries: ImportError: this wheel is broken\. .* `kinoray doctor`"):
+    with pytest.raises(RunFailed, match=r"in 3 tries: ImportError: this wheel is broken\. .* lost\. `kinoray doctor`"):
         list(pipeline._local(reader, 0, 0))
     assert not guarded._crashing
     assert 3 <= len((tmp_path / "starts").read_text()) <= 12, "those of the pool, three alone, one to be heard"

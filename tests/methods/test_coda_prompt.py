@@ -110,5 +110,6 @@ def test_old_components_get_no_gradient_and_the_loss_counts_the_rows_of_all_bloc
 
 
 def test_more_components_than_can_be_orthogonal_are_refused() -> None:
-    with pytest.raises(UsageError, match=r"at most 48 components, .*, but 5 tasks need more\. Set per_task=9 at most"):
+    message = r"at most 48 components, the backbone's dimensions, but 5 tasks need more\. Set per_task=9 at most"
+    with pytest.raises(UsageError, match=message):
         made(tasks=5)

@@ -63,7 +63,7 @@ def test_cvlm_takes_another_set_of_the_same_family_only(tmp_path):
     stream = load_stream("cvlm:vatex=vatex-1k5")
     assert stream.name == "cvlm:vatex=vatex-1k5" and stream.tasks[0].manifest == manifest_of("vatex-1k5")
     assert stream.tasks[0].name == "vatex"
-    with pytest.raises(UsageError, match="no form of vatex"):
+    with pytest.raises(UsageError, match=r"is no form of vatex\. Choose one of vatex, vatex-1k5"):
         load_stream("cvlm:vatex=msvd")
     with pytest.raises(UsageError, match="option of cvlm"):
         load_stream("cvlm:msvdd=msvd")

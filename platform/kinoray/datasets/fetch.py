@@ -108,7 +108,7 @@ def _uris(drawn: Sequence[Drawn]) -> list[str]:
     if len(set(names)) < len(names):
         twice = next(name for number, name in enumerate(names) if name in names[:number])
         raise RunFailed(
-            f"Two clips are called {twice!r}: these packages are not of the known versions. Fetch without --from."
+            f"Two clips are called {twice!r}: these packages are not of the known versions. Give those by --from."
         )
     return [f"clips/{name}.{'png' if clip.is_picture else 'mp4'}" for name, clip in zip(names, drawn, strict=True)]
 

@@ -104,7 +104,7 @@ def recorded_stream(run: Result, given: str | Stream | None = None) -> Stream:
             stream = given if isinstance(given, Stream) else load_stream(given or made_from)
             stream = with_features(stream, run.run["backbone"])
         except UsageError as error:
-            raise UsageError(f"{label} learned from {given or made_from}: {error} Name that by --stream.") from None
+            raise UsageError(f"{label} learned from {given or made_from}: {error} Name it by --stream.") from None
     by_name = {task.name: task for task in stream.tasks}
     learned = tuple(by_name[name] for name in run.tasks if name in by_name)
     digests = run.run["digests"]["data"]
