@@ -192,7 +192,6 @@ SUPP_FIG1 = replace(
 )
 
 TOO_BIG = "Too big an m_hat (0.999, 1) reviews too little"
-TOO_SMALL = "Too small an m_hat (0.9) hinders learning"
 
 FIG4 = CurveEntry(
     title="BMU-MoCo: overall R@1 (current), overall R@1 (final) and HM over m_hat, m fixed",
