@@ -2,6 +2,7 @@
 
 import re
 import shlex
+import shutil
 from pathlib import Path
 
 import pytest
@@ -95,6 +96,33 @@ def test_commands_of_the_pages_that_show_or_write_a_little_run(command: str, kin
     make_run(tmp_path / "runs", "bmu_moco")
     code, out, err = kino(*shlex.split(command)[1:])
     assert code == 0 and out + err, err
+
+
+OF_RUNS = [
+    re.sub(r" \[[^\]]*\]", "", command)  # what may be left out is
+    for command in COMMANDS
+    if re.match(r"kinoray (compare|report|search|export|bundle|describe|doctor|data check \.|submit --d)", command)
+]
+
+
+def test_commands_of_the_pages_that_read_runs_or_clips_run(
+    micro, kino, beside_ones_own: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MPLBACKEND", "agg")
+    options = {"stream": micro, "smoke": True, "num_workers": 0, "quiet": True}
+    base, bmu = (kinoray.run(name, **options).folder.parent.name for name in ("base_moco", "bmu_moco"))
+    write_clip(beside_ones_own / "clip.mp4", grey_ramp(8))
+    shutil.copytree(beside_ones_own / "my-videos", beside_ones_own / "clips")
+    (beside_ones_own / "experiment.yaml").write_text("epochs: 1\n")
+    named = {"RUN...": bmu, "RUN": bmu, "base_moco-moving-cvlm-1f2e3d4c": base, "NAME": "bmu_moco", "FILE": "kept"}
+    named |= {"stream=ctvr-msrvtt-10": f"stream={micro.name}", "hf": "safetensors"}  # its towers have no other form
+    assert len(OF_RUNS) > 10
+    for command in OF_RUNS:
+        words = [named.get(word, word) for word in shlex.split(command)[1:]]
+        code, out, err = kino(*words)
+        assert code == 0 and out + err, f"{command}: {err}"
+    code, out, err = kino("verify", "table.zip", "--stream", beside_ones_own / "my-videos")
+    assert code == 4, (code, out + err)
 
 
 def test_python_of_the_pages_runs(micro, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
