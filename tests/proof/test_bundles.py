@@ -204,12 +204,16 @@ def test_another_processor_is_a_reason_and_no_failure(
     assert verdict.exit_code == 4 and "an abacus" in place(verdict)
 
 
-def test_other_data_under_the_same_names_are_no_failure(second: Path, micro: Stream) -> None:
+def test_other_data_under_the_same_names_are_no_failure(
+    second: Path, micro: Stream, monkeypatch: pytest.MonkeyPatch
+) -> None:
     swapped = tuple(
         replace(task, manifest=other.manifest) for task, other in zip(micro.tasks, micro.tasks[::-1], strict=True)
     )
+    monkeypatch.setattr(checking, "processor_of", lambda device: "an abacus")  # vectors made there are other data
     verdict = verify(second, stream=replace(micro, tasks=swapped))
-    assert verdict.exit_code == 4 and "not what the run learned from" in place(verdict)
+    assert verdict.exit_code == 4
+    assert "not what the run learned from" in place(verdict) and "-> an abacus" in place(verdict)
 
 
 # Changed

@@ -404,23 +404,28 @@ def _stream(request: Request, given: str | Stream | None) -> Stream:
         if not other and [task.name for task in tasks] == request.tasks:
             return replace(stream, tasks=tasks, protocol=request.protocol)
         problem = f"{stream.name} here is not what the run learned from (tasks {', '.join(other or request.tasks)})"
-    raise NotHere(problem)
+    raise NotHere("; ".join([problem, *_other_machine(request)]))  # also stored vectors have other last bits there
 
 
 def _changed_versions(request: Request) -> str:
     return "; ".join(changes(request.versions, versions()))
 
 
-def _elsewhere(run: Opened, resolved: Resolved) -> list[str]:
-    """What is other here than where the run was trained, so that its last bits may be."""
-    request = run.request
+def _other_machine(request: Request) -> list[str]:
+    """In what the machine differs from the one where the run was trained."""
     here = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     facts = [
         ("device", request.device, here.type),
         ("processor", request.processor, processor_of(here)),
         ("threads", request.threads, min(request.threads, usable_cores())),
     ]
-    others = [f"{name}: {then} -> {now}" for name, then, now in facts if then != now]
+    return [f"{name}: {then} -> {now}" for name, then, now in facts if then != now]
+
+
+def _elsewhere(run: Opened, resolved: Resolved) -> list[str]:
+    """What is other here than where the run was trained, so that its last bits may be."""
+    request = run.request
+    others = _other_machine(request)
     others += [words] if (words := _changed_versions(request)) else []
     others += ["another version of kinoray"] if request.code != code_digest() else []
     rendered = bytes_of(resolved.stream).items() if request.rendered else ()
