@@ -28,7 +28,7 @@ def test_the_table_of_orders_runs_small_on_a_stand_in(micro, tmp_path, monkeypat
     monkeypatch.setattr(running, "run_all", in_process)
     stream = tasks_of(micro, 3)
     common: dict[str, Any] = {"stream": stream, "runs": tmp_path, "smoke": True, "quiet": True}
-    made = reproduce("orders", orders=3, **common)
+    made = reproduce("orders", orders="3", **common)  # as the command line gives it
     assert made.missing == [] and len(made.frame) == 3 * len(ORDERS.rows) and made.frame["order"].nunique() == 3
     assert "in 3 orders of the tasks" in made.setting() and "--orders 3" in made.command()
     written = json.loads((made.folder / "orders.json").read_text())
