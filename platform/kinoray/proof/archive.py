@@ -91,8 +91,8 @@ def write_bundle(path: Path, made_by: str, sections: Mapping[str, list[str]], fi
     with whole_file(path) as draft, zipfile.ZipFile(draft, "w") as archive:
         for name, data in whole.items():
             member = zipfile.ZipInfo(name, date_time=(1980, 1, 1, 0, 0, 0))
-            small = name.endswith(".json") and len(data) < MOST_RATIO / 2 * len(zlib.compress(data, 6))
-            member.compress_type = zipfile.ZIP_DEFLATED if small else zipfile.ZIP_STORED
+            packs_too_well = len(data) >= MOST_RATIO / 2 * len(zlib.compress(data, 6))  # zeros would pass for a bomb
+            member.compress_type = zipfile.ZIP_STORED if packs_too_well else zipfile.ZIP_DEFLATED
             archive.writestr(member, data)
 
 
