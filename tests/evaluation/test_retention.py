@@ -171,10 +171,11 @@ def test_regressions_answer_for_the_classes_that_some_task_had_as_plain_loops_do
             for x, label, middle in zip(clips.features, manifest.labels(clips.rows), found[task].middle, strict=True):
                 scores = scores_of(x.double(), among)
                 own = scores[among.index((task, str(label)))]
-                same = [score == pytest.approx(own, rel=1e-5, abs=0) for score in scores]
-                higher = sum(score > own and not equal for score, equal in zip(scores, same, strict=True))
+                close = sum(score == pytest.approx(own, rel=1e-5, abs=0) and score != own for score in scores)
+                higher = sum(score > own and score != pytest.approx(own, rel=1e-5, abs=0) for score in scores)
                 if not 0 < own < 1e-30:  # below, single precision knows no order
-                    assert middle == higher + (sum(same) - 1) / 2
+                    least = higher + (scores.count(own) - 1) / 2
+                    assert least <= middle <= least + close, "single precision may tell close ones apart either way"
 
 
 def test_sets_that_are_held_out_are_tested_like_tasks_and_counted_nowhere(
