@@ -162,10 +162,19 @@ def test_the_end_of_a_part_of_ray_is_one_line_within_seconds(name: str, moment: 
 def test_a_ray_that_cannot_start_is_one_line_with_its_last_words(own_ray, monkeypatch, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     monkeypatch.setenv("RAY_TMPDIR", str(tmp_path / "file"))
-    message = r"^Ray did not start: .*file.*num_workers=0 \(`--num-workers 0`\), which needs no Ray\.$"
+    message = r"^Ray did not start: .*file.* A run needs no Ray with num_workers=0 \(`--num-workers 0`\)\.$"
     with pytest.raises(UsageError, match=message), ray_session("none"):
         pass
     assert module._head is None
+
+
+def test_above_a_clone_ray_is_refused_before_it_starts(monkeypatch, tmp_path: Path) -> None:
+    (tmp_path / "kinoray" / "runs").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [])
+    message = rf"^Ray's workers would take the folder {tmp_path}/kinoray for the package kinoray"
+    with pytest.raises(UsageError, match=message):
+        module.check_folder()
 
 
 @pytest.mark.ray

@@ -19,7 +19,7 @@ import typer
 import kinoray
 from kinoray.cli import browse, check, data, jobs, reproduce, results, run, sweep
 from kinoray.errors import FAILED, GOES_ON, INTERRUPTED, TERMINATED, WRONG, KinorayError
-from kinoray.system.text import printable
+from kinoray.system.text import one_line, printable
 
 app = typer.Typer(
     help="Continual video-language learning on Ray.",
@@ -61,7 +61,7 @@ def main() -> None:
     except Exception as error:  # a bug, ours or a method's: the line says where the rest is
         if isinstance(error, OSError) and error.errno in NO_PLACE and error.filename is not None:
             _fail(f"{error.filename}: {error.strerror}. Give another place, make room, or change permissions.", WRONG)
-        _fail(f"{type(error).__name__}: {error} (traceback in {_write_traceback()}, or use --debug)", FAILED)
+        _fail(f"{type(error).__name__}: {one_line(error)} (traceback in {_write_traceback()}, or use --debug)", FAILED)
 
 
 def _terminated(*_: object) -> None:

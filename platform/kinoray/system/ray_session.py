@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cache
+from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import IO, Any
 
@@ -137,8 +138,22 @@ def check_own_ray() -> None:
         raise RayLost(f"Ray ended: {_head.last_words()}. Committed work is kept; run the same command again to resume.")
 
 
+def check_folder() -> None:
+    """Ray's workers look for modules in the folder where the driver runs before they ask a clone's finder: above a
+    clone, its folder passes for the package. Raises: UsageError.
+    """
+    found = PathFinder.find_spec("kinoray", [os.getcwd(), *sys.path])
+    if found is not None and found.origin is None:
+        hides = ", ".join(found.submodule_search_locations or ())
+        raise UsageError(
+            f"Ray's workers would take the folder {hides} for the package kinoray, as they start in the folder above "
+            "it. Give the command in that folder or in any other one."
+        )
+
+
 def _connected(job: str, dashboard: bool, say: Callable[[str], None]) -> Any:
     """Connect this process to Ray; gives what `ray.init` does."""
+    check_folder()
     address = os.environ.get("RAY_ADDRESS") or "local"
     if address != "local":
         say(f"Joining the Ray cluster at RAY_ADDRESS, {address} ...")
@@ -172,7 +187,8 @@ def _port_of(head: Head) -> int:
             words = head.last_words() if ready else f"it gave no address within {START_S:g} s"
             shutdown()
             raise UsageError(
-                f"Ray did not start: {words}. Fix that, or use num_workers=0 (`--num-workers 0`), which needs no Ray."
+                f"Ray did not start: {words}. Fix that, or try again when less is running here. A run needs no Ray "
+                "with num_workers=0 (`--num-workers 0`)."
             )
         head.answer = json.loads(line)
     return head.answer["port"]

@@ -9,6 +9,8 @@ from typing import Any
 
 PLAIN_NAME = re.compile(r"[A-Za-z0-9_.,=-]+(:[A-Za-z0-9_.,=-]+)*(/[A-Za-z0-9_.-]+)?")
 """A stream or backbone that is named and no place on a disk."""
+MARKS = re.compile(r"\x1b\[[0-9;]*m|[~^]*\^\^[~^]*")
+"""Colours, and what a traceback draws under a line."""
 
 
 def show(value: float | None, digits: int = 1) -> str:
@@ -30,7 +32,8 @@ def brief(lines: Sequence[str], folder: object, most: int = 300) -> str:
 
 
 def one_line(error: BaseException) -> str:
-    return " ".join(str(error).split()) or type(error).__name__
+    """What an error says, without the colours and the rows of `^` that Ray and Python put into it."""
+    return " ".join(MARKS.sub("", str(error)).split()) or type(error).__name__
 
 
 def clock(seconds: float) -> str:
