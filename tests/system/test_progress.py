@@ -31,6 +31,7 @@ def test_without_a_terminal_a_line_comes_every_ten_seconds_and_at_the_end() -> N
     lines = lines_of(file)
     assert len(lines) == 4  # seconds 0, 10, 20, and the last step
     assert lines[1] == "base_moco: task 1/2 a, step 11/20, loss 2.000, ETA 0:19, epoch 3, 1.0 step/s, 48 clips/s"
+    assert lines[2] == "base_moco: task 2/2 b, step 1/10, loss 2.000, ETA -:--, epoch 1", "no speed of the task before"
     assert "task 2/2 b" in lines[-1]
     assert "ETA 0:00" in lines[-1]
 

@@ -47,11 +47,15 @@ class _Line:
         self.text = ""
         self.doing = ""
         self.seen: deque[tuple[float, int]] = deque(maxlen=WINDOW)
+        self.task = 0
         self.printed_at: float | None = None
         self.ended = False
 
     def describe(self, now: float, task: int, step: int, loss: float, clips_per_step: int, epoch: int) -> str:
-        """`step` steps of `task` are done. The speed is that of the last updates; a resumed run starts anew."""
+        """`step` steps of `task` are done. The speed is that of the task's last updates."""
+        if task != self.task:  # between two tasks nothing is trained
+            self.seen.clear()
+            self.task = task
         self.done = sum(self.steps[:task]) + step
         self.seen.append((now, self.done))
         (first_time, first_done) = self.seen[0]
@@ -62,8 +66,7 @@ class _Line:
             f"loss {loss:.3f}",
             f"ETA {clock((self.total - self.done) / rate) if rate > 0 else '-:--'}",
             f"epoch {epoch + 1}",
-            f"{rate:.1f} step/s",
-            f"{rate * clips_per_step:.0f} clips/s",
+            *([f"{rate:.1f} step/s", f"{rate * clips_per_step:.0f} clips/s"] if rate > 0 else []),
         ]
         return ", ".join(parts)
 
