@@ -465,7 +465,7 @@ def test_the_view_says_how_trials_end_and_shows_the_first_failure_also_when_quie
         view("advanced", 2, task=2, value=25.0)
         assert str(view.line()) == "s: 2/4 trials, best HM 30.0 at the end; trial 2 task 2/3"
     output = capsys.readouterr().err
-    assert "1/4 trial 0 complete" in output
+    assert "1/4 trial 0 complete in 0:00: HM 30.0 (m=0.9); best so far 30.0" in output
     assert "trial 1 pruned after task 1 of 3 in 0:00: HM 20.0 (m=0.8)" in output, "no word of the best at the end"
 
 

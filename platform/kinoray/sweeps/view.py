@@ -85,12 +85,12 @@ class SweepView:
                 self._print(f"Trial {trial.number} failed: {text} ({words(trial.params)})")
         elif not self.quiet:
             # What a pruned trial had after some of the tasks is no match for what others have after all.
-            score = f"{self.objective} {show(value)}" + (f", best {show(self.best)}" if state != "pruned" else "")
+            best = f"; best so far {show(self.best)}" if state != "pruned" else ""
             at = f" after task {trial.task} of {self.num_tasks}" if state == "pruned" else ""
             head = (
                 f"{self.done}/{self.total} trial {trial.number} {state}{at} in {clock(time.monotonic() - trial.began)}"
             )
-            self._print(f"{head}: {score} ({words(trial.params)})")
+            self._print(f"{head}: {self.objective} {show(value)} ({words(trial.params)}){best}")
 
     def _note(self, text: str) -> None:
         if text not in self.printed:
