@@ -76,7 +76,8 @@ def test_of_a_penalty_on_weights_each_rank_takes_its_share(micro, tmp_path: Path
     whole, shared = (Subject(source_of(m, micro), micro, tmp_path / m.__name__, peers) for m in (Pulled, PulledByShare))
     peers.update(on_two_ranks({subject.method.name: subject.spec_of_two for subject in (whole, shared)}, goes_on=True))
     two_ranks_equal_one(shared)
-    with pytest.raises(BrokenPromise, match=r"and take len\(batch.ids\) / batch.global_size of a penalty"):
+    share = r"take len\(batch.ids\) / batch.global_size of a penalty, and draw random numbers by batch.normal"
+    with pytest.raises(BrokenPromise, match=share):
         two_ranks_equal_one(whole)
 
 
