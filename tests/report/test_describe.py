@@ -71,6 +71,8 @@ def test_a_stream_tells_protocol_tasks_and_what_its_recipe_sets() -> None:
     assert (facts["protocol"], facts["backbone"], len(facts["tasks"])) == ("ucl", "tiny-cnn", 5)
     sets = {setting["name"]: setting["value"] for setting in facts["recipe_sets"]}
     assert sets["optimizer"] == "sgd" and "betas" not in sets and facts["recipe"]["betas"] == [0.9, 0.999]
+    rest = {setting["name"]: setting["about"] for setting in facts["recipe_rest"]}
+    assert rest.keys() | sets.keys() == facts["recipe"].keys() and all(rest.values())
 
 
 def test_a_stream_without_its_data_says_what_it_needs() -> None:

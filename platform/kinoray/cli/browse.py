@@ -104,6 +104,7 @@ def _stream_lines(facts: Mapping[str, Any]) -> Iterator[str]:
     if facts["downstream"]:
         yield f"Learned encoders are tested on: {', '.join(facts['downstream'])}."
     yield from _settings_lines("Recipe, where it differs from the engine's defaults:", facts["recipe_sets"])
+    yield from _settings_lines("The rest of the recipe, each changed by --set NAME=VALUE:", facts["recipe_rest"])
 
 
 def _backbone_lines(facts: Mapping[str, Any]) -> Iterator[str]:

@@ -96,6 +96,7 @@ def _stream(name: str, family: str | None) -> dict[str, Any]:
         return about | {"needs": str(problem)}
     recipe = plain(stream.recipe)
     docs = {setting["name"]: setting for setting in settings_of(Recipe, _text_of(kinoray.config))}
+    sets = differing(recipe, Recipe)
     return about | {
         "needs": "",
         "protocol": stream.protocol,
@@ -103,7 +104,8 @@ def _stream(name: str, family: str | None) -> dict[str, Any]:
         "tasks": [task.name for task in stream.tasks],
         "downstream": [task.name for task in stream.downstream],
         "recipe": recipe,
-        "recipe_sets": [docs[key] | {"value": value} for key, value in differing(recipe, Recipe).items()],
+        "recipe_sets": [docs[key] | {"value": value} for key, value in sets.items()],
+        "recipe_rest": [setting for name, setting in docs.items() if name not in sets],
     }
 
 
