@@ -114,7 +114,8 @@ def test_commands_of_the_pages_that_read_runs_or_clips_run(
     write_clip(beside_ones_own / "clip.mp4", grey_ramp(8))
     shutil.copytree(beside_ones_own / "my-videos", beside_ones_own / "clips")
     (beside_ones_own / "experiment.yaml").write_text("epochs: 1\n")
-    named = {"RUN...": bmu, "RUN": bmu, "base_moco-moving-cvlm-1f2e3d4c": base, "NAME": "bmu_moco", "FILE": "kept"}
+    named = {"/data/my-videos": "my-videos/"}
+    named |= {"RUN...": bmu, "RUN": bmu, "base_moco-moving-cvlm-1f2e3d4c": base, "NAME": "bmu_moco", "FILE": "kept"}
     named |= {"stream=ctvr-msrvtt-10": f"stream={micro.name}", "hf": "safetensors"}  # its towers have no other form
     assert len(OF_RUNS) > 10
     for command in OF_RUNS:
