@@ -7,7 +7,7 @@ of `moving-cvlm`: the backbone knows all looks and words in part before the firs
 a test is of.
 """
 
-from pathlib import Path
+from typing import Any
 
 from kinoray.data.manifest import read_manifest
 from kinoray.streams import Stream, moving, world
@@ -30,16 +30,9 @@ def load(name: str, argument: str) -> Stream:
     return build(world_seed=world_seed_of(name, rest), protocol=protocol)
 
 
-def build(
-    cache: Path | None = None,
-    world_seed: int = 0,
-    progress: bool = True,
-    clips: tuple[int, int, int] | None = None,
-    processes: int | None = None,
-    protocol: str = "retention",
-) -> Stream:
-    """The stream; the arguments, and errors, are as `moving.build` has them."""
-    plain = moving.build(cache, world_seed, progress, clips, processes)
+def build(*rendering: Any, protocol: str = "retention", **named: Any) -> Stream:
+    """The stream; all other arguments, and errors, are as `moving.build` has them."""
+    plain = moving.build(*rendering, **named)
     looks = {look.name: look for look in moving.LOOKS[plain.name]}
     tasks = []
     for task in plain.tasks:
