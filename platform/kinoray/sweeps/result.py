@@ -52,7 +52,7 @@ class BestTrial:
         tests = "  ".join(f"{name} {show(self.metrics.get(name))}" for name in brief)
         values = ", ".join(f"{name} {show(value, 2)}" for name, value in self.values.items())
         head = f"trial {self.number}: {words(self.params)}\nvalidation {values}; test {tests}"
-        return f"{head} ({len(self.runs)} seed{'s' * (len(self.runs) != 1)}; validation and test have their own galleries)"
+        return f"{head} ({len(self.runs)} seed{'s' * (len(self.runs) != 1)}; the splits' galleries may differ)"
 
 
 def means(runs: Results) -> dict[str, float]:

@@ -43,11 +43,10 @@ class _Line:
         self.tasks = plan.tasks
         self.steps = plan.steps
         self.total = sum(plan.steps)
-        self.done = 0
+        self.done = self.task = 0
         self.text = ""
         self.doing = ""
         self.seen: deque[tuple[float, int]] = deque(maxlen=WINDOW)
-        self.task = 0
         self.printed_at: float | None = None
         self.ended = False
 

@@ -139,16 +139,12 @@ def check_own_ray() -> None:
 
 
 def check_folder() -> None:
-    """Ray's workers look for modules in the folder where the driver runs before they ask a clone's finder: above a
-    clone, its folder passes for the package. Raises: UsageError.
-    """
+    """Ray's workers look in the driver's folder before they ask a clone's finder: above a clone, its folder passes for
+    the package. Raises: UsageError."""
     found = PathFinder.find_spec("kinoray", [os.getcwd(), *sys.path])
     if found is not None and found.origin is None:
-        hides = ", ".join(found.submodule_search_locations or ())
-        raise UsageError(
-            f"Ray's workers would take the folder {hides} for the package kinoray, as they start in the folder above "
-            "it. Give the command in that folder or in any other one."
-        )
+        hides = f"Ray's workers would take the folder {os.getcwd()}/kinoray for the package kinoray"
+        raise UsageError(f"{hides}, as they start above it. Give the command in that folder or in any other one.")
 
 
 def _connected(job: str, dashboard: bool, say: Callable[[str], None]) -> Any:

@@ -273,10 +273,8 @@ def two_ranks_equal_one(subject: Subject) -> None:
         expect("error" not in rank, f"on two ranks: {rank.get('error')}", loss)
         for key, value in alone["values"].items():
             found = f"{key} is {value:.6g} on one rank and {rank['values'][key]:.6g} on two"
-            what = (
-                f"{found}: divide by batch.global_size, take len(batch.ids) / batch.global_size of a penalty, and draw "
-                "random numbers by batch.normal or batch.uniform"
-            )
+            what = f"{found}: divide by batch.global_size, take len(batch.ids) / batch.global_size of a penalty"
+            what += ", and draw random numbers by batch.normal or batch.uniform"
             expect(abs(rank["values"][key] - value) <= max(1e-6, 1e-5 * abs(value)), what, loss)
         expect(rank["gradients"].keys() == alone["gradients"].keys(), "two ranks train other parameters than one", loss)
         for key, value in alone["gradients"].items():
