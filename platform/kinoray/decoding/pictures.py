@@ -54,7 +54,7 @@ TURNS = {
 """What makes a picture of each EXIF orientation upright."""
 
 HELD_BYTES, HELD_FILES = 1 << 16, 1 << 11
-"""A file of vectors up to the first size is held in memory, so many of them: 128 MB. To open one takes longer than to
+"""A file of vectors up to the first size is held in memory, so many of them: 256 MB. To open one takes longer than to
 find it there, and each epoch wants it again."""
 
 # What the decoders of pictures raise for damaged files.
@@ -180,11 +180,11 @@ def decode_vectors(clip: Clip, choose: Choose) -> np.ndarray:
     """
     rows = read_vectors(clip)
     timeline = Timeline(len(rows), lambda: np.arange(len(rows), dtype=np.float64))
-    return rows[choose(timeline)].astype(np.float32)
+    return rows[choose(timeline)]
 
 
 def read_vectors(clip: Clip) -> np.ndarray:
-    """All vectors of a file, (T, D), not to be written. Raises: as `decode_vectors`."""
+    """All vectors of a file, float32 (T, D), not to be written. Raises: as `decode_vectors`."""
     return _read_array(clip, lambda size: _held_vectors if size <= HELD_BYTES else _vectors)
 
 
@@ -192,7 +192,7 @@ def _vectors(path: str, mtime_ns: int, size: int) -> np.ndarray:
     array = _mapped(path, mtime_ns, size)
     if array.dtype not in (np.float16, np.float32) or array.ndim != 2 or not array.size:
         raise VideoError("open", f"vectors must be float16 or float32 (T, D), but are {array.dtype} {array.shape}")
-    rows = np.array(array)
+    rows = np.array(array, dtype=np.float32)  # once for all epochs: it takes ten times as long as to choose some
     if not np.isfinite(rows).all():
         raise VideoError("decode", "some of its numbers are not finite")
     rows.flags.writeable = False
