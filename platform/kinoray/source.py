@@ -131,7 +131,7 @@ def of_file(file: str, kind: str) -> Source:
     """The source that a file holds now. Raises: UsageError."""
     path = expanded(file)
     if not path.is_file():
-        raise UsageError(f"There is no {kind} file {path}.")
+        raise UsageError(f"There is no {kind} file {path}. `kinoray new {kind} NAME` writes one to begin with.")
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:

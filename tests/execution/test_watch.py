@@ -27,7 +27,7 @@ def warned(monkeypatch: pytest.MonkeyPatch, begun: list[bool]) -> list[str]:
     monkeypatch.setattr("ray.available_resources", lambda: {"CPU": 0.0})
     latest = SimpleNamespace(remote=lambda: None, options=lambda **_: latest)
     monitor = SimpleNamespace(latest=latest)
-    bar = SimpleNamespace(warn_once=messages.extend, show=lambda *_: None)
+    bar = SimpleNamespace(warn_once=messages.extend, show=lambda *_: None, goes_on=lambda *_: None)
     run = SimpleNamespace(label="run/seed-0")
     supervise(lambda: over.wait(10), {"run": (run, monitor)}, bar, SimpleNamespace(number=None))  # type: ignore[arg-type,dict-item]
     return messages
@@ -64,7 +64,8 @@ def test_a_monitor_that_is_taken_away_while_it_is_asked_leaves_no_words_of_rays(
         time.sleep(1)  # the first look is on
         ray.kill(monitor)
 
-    bar, run = SimpleNamespace(warn_once=lambda _: None), SimpleNamespace(label="slow/seed-0")
+    bar = SimpleNamespace(warn_once=lambda _: None, goes_on=lambda *_: None)
+    run = SimpleNamespace(label="slow/seed-0")
     supervise(work, {"run": (run, monitor)}, bar, SimpleNamespace(number=None))  # type: ignore[arg-type,dict-item]
     time.sleep(2)  # for Ray to tell
     captured = capfd.readouterr()

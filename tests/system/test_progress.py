@@ -40,8 +40,10 @@ def test_what_a_run_does_between_steps_is_a_line_and_its_details_one_now_and_the
     console, file = plain_console()
     times = iter(range(0, 1000, 4))
     with RunProgress({"a": RunSteps(["t"], [9])}, console=console, now=lambda: float(next(times))) as bar:
-        for doing in ("building", "building", "testing", "testing: x", "testing: y", "testing: z", "resumes at step 3"):
+        for doing in ("building", "building", "testing", "testing: x", "testing: y", "testing: z"):
             bar.show("a", doing)
+        bar.goes_on("a", "resumes at step 3")
+        bar.goes_on("a", "resumes at step 3")
         bar.update("a", 0, 1, 1.0, 8)
         bar.show("a", "testing")
     shown = [line.partition(",")[0] for line in lines_of(file)]
@@ -52,7 +54,7 @@ def test_where_a_run_goes_on_stays_to_be_read_in_a_terminal() -> None:
     file = io.StringIO()
     console = Console(file=file, force_terminal=True, width=80)
     with RunProgress({"a": RunSteps(["t"], [9])}, console=console) as bar:
-        bar.show("a", "resumes at task 1/1 t")
+        bar.goes_on("a", "resumes at task 1/1 t")
         bar.show("a", "testing")
     assert "a resumes at task 1/1 t" in file.getvalue()
 

@@ -400,6 +400,7 @@ def progress_of(runs: Sequence[Resolved], quiet: bool) -> RunProgress:
 def update_bar(bar: RunProgress, run: Resolved, last: dict[str, Any]) -> None:
     """Show what a run logged last."""
     bar.warn_once(last["notes"])
+    bar.goes_on(run.label, last.get("goes_on", ""))
     if last["doing"]:
         bar.show(run.label, last["doing"])
     elif last.get("loss") is not None:

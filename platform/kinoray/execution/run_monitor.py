@@ -20,6 +20,7 @@ from typing import Any, Self
 from kinoray.system.actors import call
 from kinoray.system.durable import cut_torn_line, read_json, read_jsonl, replace_lines, write_json
 from kinoray.system.folders import seed_label
+from kinoray.system.progress import GOES_ON
 
 FAILURE = "failure.json"
 """In a run's folder: the error that ended its present start."""
@@ -174,8 +175,8 @@ class RunMonitor:
         return len(self.bad)
 
     def show(self, doing: str) -> None:
-        """What the run does where it makes no steps: `what` or `what: detail`."""
-        self.last = self.last | {"doing": doing}
+        """What the run does where it makes no steps, `what` or `what: detail`; where it goes on stays to be read."""
+        self.last = self.last | {"goes_on" if doing.startswith(GOES_ON) else "doing": doing}
         if self.on_record:
             self.on_record(self.last)
 

@@ -1,7 +1,7 @@
 """A folder of your own: videos and what is said of them, read as a stream.
 
-It is named as `kinoray.streams.own_folder` says. It holds `captions.csv`, `captions.jsonl` or `captions.parquet`, or is
-of another layout of `kinoray.streams.layouts`, which gives the same: a row per video and caption, with the columns
+Its name is FOLDER or FOLDER:OPTIONS (docs/data.md). It holds `captions.csv`, `.jsonl` or `.parquet`, or is of another
+layout of `kinoray.streams.layouts`, which gives the same: a row per video and caption, with the columns
 
     video      file, relative to the folder or absolute and inside it; or a .npy of floats (frames, numbers), for the
                backbone features:BACKBONE
@@ -30,6 +30,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +40,7 @@ from kinoray.streams import Stream, TaskData, shapes
 from kinoray.streams.captions import ListedClip, listed_clips, unnamed
 from kinoray.streams.layouts import CAPTION_FILE, Listing
 from kinoray.streams.moving import CONFLICT as EMBEDDED
-from kinoray.streams.own_folder import ALLOW_MISSING, OwnFolder
+from kinoray.streams.own_folder import OwnFolder
 from kinoray.system.folders import cache_folder, writing
 from kinoray.system.stand_ins import opened, shown
 
@@ -59,6 +60,7 @@ SAMPLE, READS = 1 << 16, 16
 """Bytes of each part of a file that are compared, and files read at once: on a network each answer takes a while."""
 
 log = logging.getLogger(__name__)
+_say_once = cache(log.warning)
 
 
 def build(own: OwnFolder, cache: Path | None = None) -> Stream:
@@ -118,9 +120,8 @@ def _there(own: OwnFolder, listing: Listing, clips: list[ListedClip]) -> list[Li
             files = {str(path.relative_to(root)) for path in root.rglob("*") if path.is_file()}
             near = difflib.get_close_matches(missing[0], sorted(files - set(videos)), n=1, cutoff=0.6)
             hint = f"Did you mean {near[0]!r}?" if near else "Names are relative to it, with their ending."
-            raise UsageError(
-                f"{lack} {hint} `kinoray data check` lists them, {own.folder.name}:{ALLOW_MISSING} leaves them out."
-            )
+            without = replace(own, allow_missing=True).source
+            raise UsageError(f"{lack} {hint} `kinoray data check` lists them, {without} leaves them out.")
         log.warning("%s They are left out.", lack)
     if outside:
         raise UsageError(
@@ -135,10 +136,8 @@ def _announce(file: Path, tasks: dict[str, list[ListedClip]], rows: dict[str, li
     """Say in one line which splits were dealt out; of tasks too small for it another line tells."""
     large = {name: clips for name, clips in tasks.items() if len({clip.video for clip in clips}) >= TINY}
     if large and all(clip.split is None for clips in large.values() for clip in clips):
-        log.warning(
-            "%s has no splits: of each task's videos a tenth is for validation and a tenth for test, by their names.",
-            file.name,
-        )
+        dealt = "of each task's videos a tenth is for validation and a tenth for test, by their names"
+        _say_once(f"{shown(file)} has no splits: {dealt}.")
         return
     carved = {
         name: len({row["uri"] for row in rows[name] if row["split"] == "validation"})

@@ -74,7 +74,7 @@ class SweepRequest:
     sampler: Annotated[
         Literal["tpe", "qmc", "random", "grid"] | None,
         Option(
-            "tpe, qmc, random or grid. [grid for lists that --space gives or up to 32 points; else tpe]",
+            "tpe, qmc, random or grid. [grid for lists on the command line, of a file up to 32 points; else tpe]",
             str,
         ),
     ] = None

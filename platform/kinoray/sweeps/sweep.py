@@ -54,6 +54,7 @@ from kinoray.sweeps.study_search import MAX_RESTARTS, Closing, Keeper, PruneRule
 from kinoray.sweeps.trial import Job, SweepTrial
 from kinoray.sweeps.view import SweepView
 from kinoray.system.durable import write_json
+from kinoray.system.folders import home_of
 from kinoray.system.ray_session import check_own_ray
 from kinoray.system.signals import Signals, Stopped, caught_signals, in_thread, is_interactive
 from kinoray.system.text import one_line, printer
@@ -296,7 +297,7 @@ def _view(plan: Plan, record: dict[str, Any], study: optuna.Study, missing: int)
     complete = [t.values[0] for t in _trials(study) if t.state is TrialState.COMPLETE]
     return SweepView(
         plan.label,
-        name,
+        f"validation {name}",
         better,
         len(plan.base.stream.tasks),
         plan.trials,
@@ -382,7 +383,7 @@ def carry_out(begun: Begun, job: Job, missing: int, share: Share, view: Any, sig
         sampler=record["sampler"],
         seed=request.seed,
         num_tasks=job.num_tasks,
-        tell=_teller(begun, view, keeper),
+        tell=_teller(begun, job, view, keeper),
         lost=begun.lost,
     )
     closing = Closing(search, stop_file, stop_requested)
@@ -405,12 +406,15 @@ def carry_out(begun: Begun, job: Job, missing: int, share: Share, view: Any, sig
         ownership.check(folder.name)
 
 
-def _teller(begun: Begun, view: Any, keeper: Keeper) -> Callable[..., None]:
+def _teller(begun: Begun, job: Job, view: Any, keeper: Keeper) -> Callable[..., None]:
     """What hears of each trial: the view, Grafana's gauges, and whoever removes what nobody needs."""
     gauges = Gauges("sweep", begun.plan.folder.name)
     states = {t.number: STATES[t.state] for t in _trials(begun.study)}
 
     def tell(event: str, number: int, **facts: Any) -> None:
+        if event == "begun":
+            with contextlib.suppress(UsageError):  # settings that do not go together: the trial itself will say so
+                facts["run"] = home_of(job.resolved(facts["params"], job.seeds[0]).folder).name
         view(event, number, **facts)
         if event != "note":
             states[number] = event if event in STATES.values() else "running"

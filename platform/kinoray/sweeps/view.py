@@ -24,7 +24,8 @@ class SweepView:
     """The progress of trials, shown on stderr; safe to call from any thread.
 
     with SweepView("sweep", "HM", "max", num_tasks=5, total=32, quiet=False) as view:
-        view("begun", 3, params={"m": 0.99}); view("advanced", 3, task=1, value=41.2); view("complete", 3, ...)
+        view("begun", 3, params={"m": 0.99}, run="bmu_moco-1f2e3d4c")
+        view("advanced", 3, task=1, value=41.2); view("complete", 3, ...)
     """
 
     def __init__(
@@ -66,7 +67,9 @@ class SweepView:
             trial = self.running.setdefault(number, _Running(number, facts.get("params", {}), time.monotonic()))
             trial.task = facts.get("task", trial.task)
             if event == "begun" and not (self.live or self.quiet):
-                self._print(f"Trial {number} begins ({words(trial.params)})")
+                self._print(
+                    ": ".join([f"Trial {number} begins ({words(trial.params)})", *filter(None, [facts.get("run")])])
+                )
             if event not in ("begun", "advanced"):
                 del self.running[number]
                 self.done += 1

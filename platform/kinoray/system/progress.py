@@ -45,7 +45,7 @@ class _Line:
         self.total = sum(plan.steps)
         self.done = self.task = 0
         self.text = ""
-        self.doing = ""
+        self.doing = self.goes_on = ""
         self.seen: deque[tuple[float, int]] = deque(maxlen=WINDOW)
         self.printed_at: float | None = None
         self.ended = False
@@ -206,15 +206,20 @@ class RunProgress:
             return
         other = doing.partition(":")[0] != line.doing.partition(":")[0]
         line.doing = line.text = doing
-        if doing.startswith(GOES_ON):  # to stay where a bar would soon hide it
-            self._print(f"{line.name} {doing}")
-        elif self._bars:
+        if self._bars:
             self._bars.update(self._bar_of(line), text=doing)
         elif self._cell:
             self._cell.show([line], now, last=False)
         elif other or line.printed_at is None or now - line.printed_at >= PLAIN_EVERY_S:
             line.printed_at = now
             self._print(f"{line.name}: {doing}")
+
+    def goes_on(self, run: str, where: str) -> None:
+        """Where a resumed run goes on, once: it stays where a bar would soon hide it."""
+        line = self._lines[run]
+        if where != line.goes_on and not self._quiet:
+            line.goes_on = where
+            self._print(f"{line.name} {where}")
 
     def end(self, run: str) -> None:
         """A run has finished: who looks now and then may never have seen its last step. Nothing is shown of it then."""

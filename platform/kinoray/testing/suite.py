@@ -155,7 +155,7 @@ def trains_only_what_it_names(subject: Subject) -> None:
     session = fresh_session(subject.spec)
     groups = session.method.param_groups()
     _, batch = first_batch(session)
-    total_objective(session.method.loss(batch)).backward()
+    total_objective(checked_output(session.method.loss(batch), groups, rows_of(batch))).backward()
     named = {id(p) for p in names_and_params(groups).values()}
     strays = [name for name, p in session.method.named_parameters() if p.grad is not None and id(p) not in named]
     what = f"{len(strays)} parameters get gradients and are in no group, first {_first(strays)}: freeze or name them"

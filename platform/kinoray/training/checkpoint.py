@@ -294,7 +294,8 @@ def load_weights(method: nn.Module, checkpoint: Checkpoint) -> None:
     if lost or keys.unexpected_keys:
         name = (lost or keys.unexpected_keys)[0]
         what = "is in the method and not in the checkpoint" if lost else "is in the checkpoint and not in the method"
-        raise RuntimeError(f"Weights differ:\n\t{name} {what}")
+        advice = "Make modules and buffers in `__init__` or `grow`, which a resumed run calls, and fill them later."
+        raise RuntimeError(f"Weights differ:\n\t{name} {what}. {advice}")
 
 
 def bit_sum(tensor: Tensor) -> int:
