@@ -1,6 +1,6 @@
 """Proofs of a kept table: where every query of every run stood, and one run that a stranger can repeat.
 
-    python benchmarks/proofs.py NAME [--runs DIR]
+    python benchmarks/proofs.py NAME [--stream S] [--orders N] [--runs DIR]
 
 For a table or figure of `kinoray reproduce --keep` whose runs are there: writes into `benchmarks/proofs/`
 `STEM.parquet`, a row for each query of each test of each run (ids alone), `STEM.json`, each run's name and chain, and
@@ -25,7 +25,7 @@ HERE = Path(__file__).parent
 PROOFS, RESULTS = HERE / "proofs", HERE / "results"
 NUMBERS = {"after_task": "int8", "task": "int8", "sample": "int32", "rank": "float32", "ties": "int32"}
 """A rank is counted from 0, the middle one of equal scores."""
-WORDS = ("settings", "method", "world", "seed", "clip_id")
+WORDS = ("settings", "method", "world", "order", "seed", "clip_id")
 
 
 def runs_of(table: TableReproduction) -> list[tuple[str, str, Result]]:
@@ -42,16 +42,24 @@ def ranks_of(column: str, label: str, run: Result) -> pd.DataFrame:
     """Where each query of each test of a run stood."""
     ranks = run.ranks[run.ranks["reading"] == ""]
     world = run.stream.partition(":")[2]
-    facts: dict[str, str | int] = {"settings": column, "method": label, "world": world, "seed": run.seed}
+    facts: dict[str, str | int] = {
+        "settings": column,
+        "method": label,
+        "world": world,
+        "order": ", ".join(run.tasks),
+        "seed": run.seed,
+    }
     return ranks[[*NUMBERS, "clip_id"]].assign(**facts)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("name")
+    parser.add_argument("--stream")
+    parser.add_argument("--orders", type=int)
     parser.add_argument("--runs", type=Path)
     asked = parser.parse_args()
-    table = reproduce(asked.name, runs=asked.runs, quiet=True)
+    table = reproduce(asked.name, stream=asked.stream, orders=asked.orders, runs=asked.runs, quiet=True)
     runs = runs_of(table)
     frame = pd.concat([ranks_of(*line) for line in runs], ignore_index=True)
     frame = frame.astype(NUMBERS | dict.fromkeys(WORDS, "category"))

@@ -26,7 +26,13 @@ def matrix_of(ranks: pd.DataFrame, tasks: int) -> np.ndarray:
 def test_the_kept_numbers_follow_from_the_ranks(file: Path) -> None:
     kept = json.loads((REPOSITORY / "benchmarks" / "results" / f"{file.stem}.json").read_text())
     ranks = pd.read_parquet(file)
-    names = ["settings", "method", *(["world"] if "worlds" in kept else []), "seed"]
+    names = [
+        "settings",
+        "method",
+        *(["world"] if "worlds" in kept else []),
+        *(["order"] if "orders" in kept else []),
+        "seed",
+    ]
     by_run = {key: part for key, part in ranks.groupby(names, observed=True)}
     tasks = int(ranks["task"].max()) + 1
     assert len(by_run) == len(kept["runs"]) > 1

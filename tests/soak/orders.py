@@ -1,0 +1,64 @@
+"""Runs in orders of the tasks that share their beginnings equal straight runs, bit for bit.
+
+    python tests/soak/orders.py RUNS [--orders 40] [--leaves 20] [--seed 0]
+
+RUNS is where `kinoray reproduce orders` has its runs. Draws some at random and makes each again by itself, in this
+process: same state, chain, metrics and log.
+"""
+
+import argparse
+import json
+import random
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import kinoray
+from kinoray.papers.catalogue import REPRODUCTIONS
+from kinoray.runs.request import RunRequest
+from kinoray.streams import load_stream
+from kinoray.streams.orders import in_order
+
+SAME = ("state_digest", "chain", "metrics", "matrix")
+
+
+def what_it_ends_with(folder: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """Of a run: what `result.json` says of its numbers, and its log without times."""
+    result = json.loads((folder / "result.json").read_text())
+    lines = map(json.loads, (folder / "metrics.jsonl").read_text().splitlines())
+    return {name: result[name] for name in SAME}, [{k: v for k, v in line.items() if k != "time_s"} for line in lines]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("runs", type=Path)
+    parser.add_argument("--orders", type=int, default=40)
+    parser.add_argument("--leaves", type=int, default=20)
+    parser.add_argument("--seed", type=int, default=0)
+    asked = parser.parse_args()
+    entry = REPRODUCTIONS["orders"]
+    leaves = [(row, order) for row in entry.rows for order in range(1, asked.orders)]
+    equal = 0
+    for row, order in random.Random(asked.seed).sample(leaves, asked.leaves):
+        with tempfile.TemporaryDirectory() as folder:
+            request = RunRequest(
+                row.method,
+                stream=in_order(load_stream(entry.stream), order),
+                seed=entry.seed,
+                settings={**entry.settings, **row.settings},
+                control=row.control,
+                num_workers=0,
+                runs=folder,
+                quiet=True,
+            )
+            straight = kinoray.run(request)
+            shared = asked.runs / straight.folder.relative_to(folder)
+            same = what_it_ends_with(straight.folder) == what_it_ends_with(shared)
+        equal += same
+        print(f"{row.label}, order {order}: {'equal' if same else 'DIFFERS'}", flush=True)
+    print(f"{equal} of {asked.leaves} equal")
+    raise SystemExit(int(equal != asked.leaves))
+
+
+if __name__ == "__main__":
+    main()
