@@ -220,7 +220,7 @@ def ground(stream: str) -> str:
     file = RESULTS / f"conditions-{SAME_GROUND.get(family, family)}.md"
     if not file.is_file():
         return "no conditions shown"
-    return "no ground" if "**no**" in file.read_text(encoding="utf-8") else "conditions met"
+    return "missed a condition" if "**no**" in file.read_text(encoding="utf-8") else "conditions met"
 
 
 def settings() -> str:

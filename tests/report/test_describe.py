@@ -75,6 +75,10 @@ def test_a_stream_tells_protocol_tasks_and_what_its_recipe_sets() -> None:
     assert rest.keys() | sets.keys() == facts["recipe"].keys() and all(rest.values())
 
 
+def test_a_downstream_set_is_a_stream_by_name() -> None:
+    assert describe("moving-actions/downstream")["tasks"] == ["downstream"]
+
+
 def test_a_stream_without_its_data_says_what_it_needs() -> None:
     assert "kinoray data prepare vatex" in describe("cvlm")["needs"]
 

@@ -34,7 +34,9 @@ def sweep(
         typer.Option("--set", metavar="NAME=VALUE", help="A setting for all trials; NAME=A,B,C tries each value."),
     ] = None,
     prune: Annotated[bool, typer.Option("--prune/--no-prune", help="Give up trials that fall behind.")] = True,
-    keep: Annotated[float, typer.Option(help="Share of the trials that pruning keeps after each task.")] = PRUNE_KEEPS,
+    keep: Annotated[
+        float, typer.Option(help="Share of trials that pruning keeps, from half of the tasks on.")
+    ] = PRUNE_KEEPS,
     keep_best: Annotated[
         int, typer.Option(help="How many best trials keep their checkpoints, besides the newest; -1: all.")
     ] = KEEP_BEST,

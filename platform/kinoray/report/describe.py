@@ -41,8 +41,9 @@ def describe(name: str) -> dict[str, Any]:
     known_streams, known_backbones = streams.stream_families(), families(backbones.__path__)
     if base in method_names() or ".py" in name:
         return _method(name)
-    if base in known_streams or expanded(base).is_dir():
-        return _stream(name, known_streams.get(base))
+    family = known_streams.get(base.partition("/")[0])  # of a downstream set, the stream's
+    if family or expanded(base).is_dir():
+        return _stream(name, family)
     if base in known_backbones:
         return _backbone(name, known_backbones[base])
     raise unknown("method, stream or backbone", base, {*method_names(), *known_streams, *known_backbones})

@@ -21,11 +21,9 @@ def _set(name: str, paper: str, licence: str) -> DataSet:
 
 
 SETS = {
-    "sprites": _set(
-        "sprites", "Moving drawings of five games and one set of emoji, with names.", "GPL-2+, CC-BY-SA-3.0, MIT"
-    ),
+    "sprites": _set("sprites", "Moving drawings of three games and of emoji, with names.", "GPL-2+, CC-BY-SA-3.0, MIT"),
     "robots": _set("robots", "Meta-World (Yu et al., CoRL 2019), each task beside its opposite.", "MIT, Apache-2.0"),
-    "glyphs": _set("glyphs", "Emoji of two vendors, by sub-category.", "MIT, Apache-2.0, CC-BY-4.0"),
+    "glyphs": _set("glyphs", "Emoji of three vendors, by sub-category.", "MIT, Apache-2.0, CC-BY-4.0"),
 }
 
 
