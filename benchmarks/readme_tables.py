@@ -49,8 +49,8 @@ EMBEDDED = {"ctvr": "moving-ctvr-10", "video-ssl": "moving-actions", "cssl": "sh
 """An embedded stream of each protocol but the default one's; of those that a method suits the first is shown."""
 SUBJECTS = {"bmu_moco": "bmu", "frame_fusion_moe": "ctvr", "ccsl": "ccsl", "video_moco": "videomoco"}
 """The four papers' own methods, and how the names of their tables and figures begin."""
-SINCE = ("retention",)
-"""What came after them."""
+SINCE = ("orders", "retention")
+"""What came after them, and of our own."""
 
 
 def results_of(name: str, stream: str = "sprites-cvlm") -> dict[str, Any]:

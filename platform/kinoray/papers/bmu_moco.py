@@ -356,7 +356,7 @@ TABLE4_CIFAR100 = replace(
 # What the order of the tasks decides: no figure of the paper, but its claim over all orders of a stream.
 
 ORDERS = TableEntry(
-    title="All orders of five tasks: HM, what training on one task does to another, and who changes places",
+    title="Orders of five tasks: HM, what training on one task does to another, and who changes places",
     place=f"after {BMU}, Table 1",
     stream=f"{REAL}:1",  # split 0 has chosen the recipe
     rows=(BASE, SLOWER[0], LOCAL, BMU_MOCO, LWF, ER_RING, DER, LUMP),  # half the rate has the best HM on other splits
