@@ -15,7 +15,9 @@ from typing import Any
 
 import kinoray
 from kinoray.papers.catalogue import REPRODUCTIONS
+from kinoray.papers.entries import TableEntry
 from kinoray.runs.request import RunRequest
+from kinoray.runs.result import Result
 from kinoray.streams import load_stream
 from kinoray.streams.orders import in_order
 
@@ -37,6 +39,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     asked = parser.parse_args()
     entry = REPRODUCTIONS["orders"]
+    assert isinstance(entry, TableEntry)
     leaves = [(row, order) for row in entry.rows for order in range(1, asked.orders)]
     equal = 0
     for row, order in random.Random(asked.seed).sample(leaves, asked.leaves):
@@ -52,6 +55,7 @@ def main() -> None:
                 quiet=True,
             )
             straight = kinoray.run(request)
+            assert isinstance(straight, Result)
             shared = asked.runs / straight.folder.relative_to(folder)
             same = what_it_ends_with(straight.folder) == what_it_ends_with(shared)
         equal += same
