@@ -1,17 +1,16 @@
 """Runs in orders of the tasks that share their beginnings equal straight runs, bit for bit.
 
-    python tests/soak/orders.py RUNS [--orders 40] [--leaves 20] [--seed 0]
+    python tests/soak/orders.py RUNS [--orders 24] [--leaves 20] [--seed 0]
 
 RUNS is where `kinoray reproduce orders` has its runs. Draws some at random and makes each again by itself, in this
-process: same state, chain, metrics and log.
+process: the same state, chain, scores, ranks, features and log.
 """
 
 import argparse
-import json
 import random
+import sys
 import tempfile
 from pathlib import Path
-from typing import Any
 
 import kinoray
 from kinoray.papers.catalogue import REPRODUCTIONS
@@ -21,20 +20,14 @@ from kinoray.runs.result import Result
 from kinoray.streams import load_stream
 from kinoray.streams.orders import in_order
 
-SAME = ("state_digest", "chain", "metrics", "matrix")
-
-
-def what_it_ends_with(folder: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """Of a run: what `result.json` says of its numbers, and its log without times."""
-    result = json.loads((folder / "result.json").read_text())
-    lines = map(json.loads, (folder / "metrics.jsonl").read_text().splitlines())
-    return {name: result[name] for name in SAME}, [{k: v for k, v in line.items() if k != "time_s"} for line in lines]
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from support.growth import learned
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("runs", type=Path)
-    parser.add_argument("--orders", type=int, default=40)
+    parser.add_argument("--orders", type=int, default=24)
     parser.add_argument("--leaves", type=int, default=20)
     parser.add_argument("--seed", type=int, default=0)
     asked = parser.parse_args()
@@ -57,7 +50,7 @@ def main() -> None:
             straight = kinoray.run(request)
             assert isinstance(straight, Result)
             shared = asked.runs / straight.folder.relative_to(folder)
-            same = what_it_ends_with(straight.folder) == what_it_ends_with(shared)
+            same = learned(straight.folder) == learned(shared)
         equal += same
         print(f"{row.label}, order {order}: {'equal' if same else 'DIFFERS'}", flush=True)
     print(f"{equal} of {asked.leaves} equal")
