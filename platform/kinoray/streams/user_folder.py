@@ -61,6 +61,7 @@ SAMPLE, READS = 1 << 16, 16
 
 log = logging.getLogger(__name__)
 _say_once = cache(log.warning)
+"""Each run of a command reads the folder anew."""
 
 
 def build(own: OwnFolder, cache: Path | None = None) -> Stream:

@@ -67,9 +67,8 @@ class SweepView:
             trial = self.running.setdefault(number, _Running(number, facts.get("params", {}), time.monotonic()))
             trial.task = facts.get("task", trial.task)
             if event == "begun" and not (self.live or self.quiet):
-                self._print(
-                    ": ".join([f"Trial {number} begins ({words(trial.params)})", *filter(None, [facts.get("run")])])
-                )
+                run = f": {facts['run']}" if "run" in facts else ""
+                self._print(f"Trial {number} begins ({words(trial.params)}){run}")
             if event not in ("begun", "advanced"):
                 del self.running[number]
                 self.done += 1

@@ -144,7 +144,7 @@ def check_folder() -> None:
     found = PathFinder.find_spec("kinoray", [os.getcwd(), *sys.path])
     if found is not None and found.origin is None:
         hides = f"Ray's workers would take the folder {os.getcwd()}/kinoray for the package kinoray"
-        raise UsageError(f"{hides}, as they start above it. Give the command in that folder or in any other one.")
+        raise UsageError(f"{hides}, as they start above it. Give the command inside it, or elsewhere.")
 
 
 def _connected(job: str, dashboard: bool, say: Callable[[str], None]) -> Any:
