@@ -234,6 +234,7 @@ def main() -> None:
             seeds=asked.seeds,
             runs=asked.runs,
             quiet=True,
+            num_workers=0,
             **options,
         )
 
