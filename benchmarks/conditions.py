@@ -35,7 +35,8 @@ ZERO_SHOT = {"zero-shot": {"zero_shot": True}}
 RATES = {f"rate/{number}": {"control": f"rate/{number}"} for number in (2, 3, 6)}
 HALF_RATE = {"rate/2": RATES["rate/2"]}
 """All that a condition asks for, where runs are long."""
-FRESH = {name: {"control": name} for name in ("random-encoder", "from-scratch")}
+PICTURES: dict[str, dict[str, Any]] = {"joint": {"joint": True}, "random-encoder": {"control": "random-encoder"}}
+"""Networks start from fresh weights there, so nothing else is from scratch."""
 BLIND = {name: {"control": name} for name in ("order-blind", "first-frame")}
 
 
@@ -204,8 +205,8 @@ GROUNDS = {
         of_ssl,
         "/downstream",
     ),
-    "glyphs-cssl": Ground("moco", PLAIN | FRESH, of_pictures("accuracy")),
-    "glyphs-ucl": Ground("simsiam", PLAIN | FRESH, of_pictures("accuracy")),
+    "glyphs-cssl": Ground("moco", PICTURES, of_pictures("accuracy")),
+    "glyphs-ucl": Ground("simsiam", PICTURES, of_pictures("accuracy")),
 }
 
 
@@ -267,7 +268,7 @@ def head(stream: str, method: str, splits: list[int], seeds: range, settings: Ma
 
 def table(runs: Runs) -> list[str]:
     """A row for each kind of run."""
-    first = runs["base"][0][0]
+    first = next(iter(runs.values()))[0][0]
     names = [*first.tasks, *(name for name in first.protocol.metrics if name in first.metrics)]
     lines = [f"| row | {' | '.join(names)} |", f"| --- |{' ---: |' * len(names)}"]
     for row, of_row in runs.items():
