@@ -41,8 +41,8 @@ BLIND = {name: {"control": name} for name in ("order-blind", "first-frame")}
 
 
 PROBED = {"settings": {name: value for name, value in SMALL_PROBE.items() if name != "augmentation"}}
-ENCODED = {"encoder": {"method": "video_moco", "settings": {"dropout": "none", "t": 1.0}}}
-"""Of a row that learns on what this run learned first, on the whole stream: plain MoCo."""
+ENCODED = {"encoder": {"settings": {"dropout": "none", "t": 1.0}}}
+"""Of a row that learns on what `video_moco` learned first with these settings, on the pretext: plain MoCo."""
 
 
 class Ground(NamedTuple):
@@ -244,7 +244,7 @@ def main() -> None:
         options = row | {"settings": settings | row.get("settings", {})}
         encoders: list[dict[str, Any]] = [{}] * len(splits)
         if encoder := options.pop("encoder", None):
-            learned = run_all([runs_of(split, {**encoder}) for split in splits])
+            learned = run_all([runs_of(split, encoder, method="video_moco") for split in splits])
             encoders = [{"backbone": f"run:{home_of(results[0].folder)}"} for results in learned]
         asked_for = [runs_of(k, options | of, part=ground.part) for k, of in zip(splits, encoders, strict=True)]
         runs[name] = run_all(asked_for)

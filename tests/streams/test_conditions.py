@@ -77,3 +77,17 @@ def test_what_is_blind_to_order_must_stay_at_chance() -> None:
     assert not broken(conditions.of_ssl(runs))
     runs["order-blind"] = [[scored(60.0)]]
     assert broken(conditions.of_ssl(runs)) == ["without order 48 to 52"]
+
+
+@pytest.mark.parametrize(
+    ("random", "half", "fails"),
+    [
+        (35.0, 49.0, []),
+        (36.0, 49.0, ["a random encoder at least 15 points below joint"]),
+        (35.0, 47.5, ["joint gains less than 2 points by its last doubling of epochs"]),
+    ],
+)
+def test_pictures_must_be_learned_and_learned_to_the_end(random: float, half: float, fails: list[str]) -> None:
+    rows = {"joint": 50.0, "random-encoder": random, "half the epochs": half}
+    runs = {name: [[run([[0.0, np.nan], [0.0, 0.0]], accuracy=value)]] for name, value in rows.items()}
+    assert broken(conditions.of_pictures("accuracy")(runs)) == fails
