@@ -35,7 +35,9 @@ PROBE = FINE_TUNE | {"train": "head"}
 def stream(tmp_path_factory: pytest.TempPathFactory) -> Stream:
     """Two training clips of each action, one for validation and one for the test."""
     cache = tmp_path_factory.mktemp("cache")
-    return moving_actions.build(clips=(2, 1, 1), cache=cache, progress=False, processes=1)
+    return moving_actions.build(
+        clips=dict.fromkeys(moving_actions.CLIPS, (2, 1, 1)), cache=cache, progress=False, processes=1
+    )
 
 
 def learned(method: str, stream: Stream, runs: Path, **options) -> Result:

@@ -24,7 +24,9 @@ SETTINGS = {"queue_size": 32, "max_steps": 2}
 def stream(tmp_path_factory: pytest.TempPathFactory) -> Stream:
     """Two training clips of each action, one for validation and one for the test."""
     cache = tmp_path_factory.mktemp("cache")
-    return moving_actions.build(clips=(2, 1, 1), cache=cache, progress=False, processes=1)
+    return moving_actions.build(
+        clips=dict.fromkeys(moving_actions.CLIPS, (2, 1, 1)), cache=cache, progress=False, processes=1
+    )
 
 
 def job_of(stream: Stream, runs: Path) -> Job:

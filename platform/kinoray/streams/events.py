@@ -61,17 +61,20 @@ def look_of(category: str) -> world.Look:
     return world.LOOKS[EVENTS.index(category) // 2 % len(world.LOOKS)]
 
 
-def scenes_of(category: str, count: int, events: int, world_seed: int) -> list[EventScene]:
+def scenes_of(
+    category: str, count: int, events: int, world_seed: int, sizes: tuple[int, int, int] = POOLS
+) -> list[EventScene]:
     """`count` scenes whose first event is the category, no two alike in shape, colour and ground.
 
-    events: how many follow each other; the later ones are drawn, none the opposite of the one before.
+    events: how many follow each other; the later ones are drawn, none the opposite of the one before. sizes: of the
+    world's pools of shapes, colours and grounds, as `POOLS`.
     """
     attributes = (world.SHAPES, tuple(world.COLOURS_RGB), tuple(world.GROUNDS_RGB))
     rng = world.generator(world_seed, 100)
-    pools = [rng.permutation(concepts)[:n].tolist() for concepts, n in zip(attributes, POOLS, strict=True)]
+    pools = [rng.permutation(concepts)[:n].tolist() for concepts, n in zip(attributes, sizes, strict=True)]
     rng = world.generator(world_seed, 101, EVENTS.index(category) // 2)
-    chosen = rng.choice(int(np.prod(POOLS)), size=count, replace=False)
-    digits = np.stack(np.unravel_index(chosen, POOLS), axis=1).tolist()
+    chosen = rng.choice(int(np.prod(sizes)), size=count, replace=False)
+    digits = np.stack(np.unravel_index(chosen, sizes), axis=1).tolist()
     scenes = []
     for row in digits:
         happening = [category]
