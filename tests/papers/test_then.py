@@ -53,7 +53,8 @@ def asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[RunRequest]:
                 parent = Result(Path(request.backbone.partition(":")[2]))
                 score = 50 + 20 * parent.overrides.get("dropout_share", 0) + 10 * request.stream.name.endswith("second")
                 _write(folder / "result.json", metrics={"R@1": score + seed / 100})
-                _write(folder / "run.json", stream=request.stream.name)
+            stream = request.stream
+            _write(folder / "run.json", stream=stream if isinstance(stream, str) else stream.name)
         return Result(folder)
 
     def run_all(wanted: Sequence[RunRequest]) -> list[list[Result]]:
@@ -99,6 +100,17 @@ def test_every_rows_encoder_is_fine_tuned_on_every_downstream_set(asked, two_set
     assert f"{two_sets.name}/first and {two_sets.name}/second, from each row's encoder" in table.markdown()
     numbers = json.loads((table.folder / "videomoco-table1.json").read_text())
     assert str(tmp_path) not in json.dumps(numbers), "no path of this machine"
+
+
+def test_an_encoder_is_fine_tuned_on_a_set_of_its_own_world(asked, two_sets, tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr("kinoray.papers.reproduce.load_stream", lambda name: replace(two_sets, name=name))
+    monkeypatch.setitem(REPRODUCTIONS, "videomoco-table3", TABLES["videomoco-table3"])
+    reproduce("videomoco-table3", runs=tmp_path / "runs", quiet=True)
+    children = [request for request in asked if request.method == "classify"]
+    assert len(children) == 4 * 3 * 2
+    for child in children:
+        parent = Result(Path(str(child.backbone).partition(":")[2]))
+        assert isinstance(child.stream, Stream) and child.stream.name.startswith(f"{parent.stream}/")
 
 
 def test_an_encoder_that_was_not_fine_tuned_is_a_gap(asked, two_sets, tmp_path, monkeypatch) -> None:

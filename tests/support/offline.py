@@ -4,8 +4,10 @@ from dataclasses import replace
 
 from kinoray.papers.entries import Entry, TableEntry
 
+INSTEAD = {"sprites-cvlm": "moving-conflict", "sprites-retention": "moving-retention"}
+
 
 def offline(entry: Entry) -> Entry:
     seeds = 5 if isinstance(entry, TableEntry) else 3
-    stream = "moving-retention:9" if entry.stream == "sprites-retention" else "moving-conflict:9"
-    return replace(entry, stream=stream, worlds=(), seeds=seeds) if entry.worlds else entry
+    stream = INSTEAD.get(entry.stream, entry.stream)
+    return replace(entry, stream=f"{stream}:9", worlds=(), seeds=seeds) if entry.worlds else entry

@@ -220,17 +220,23 @@ def _table(name: str, entry: TableEntry, common: dict[str, Any], root: Path) -> 
 
 
 def _then(entry: TableEntry, parents: Sequence[Result], common: Mapping[str, Any]) -> Then:
-    """The method that comes then, on the encoder of each finished run and each downstream set of the stream."""
+    """The method that comes then, on the encoder of each finished run and each downstream set of its stream."""
     if not entry.then:
         return {}
-    stream = load_stream(common["stream"]) if isinstance(common["stream"], str) else common["stream"]
+    grounds = [load_stream(stream) if isinstance(stream, str) else stream for stream in _streams(common)]
+    by_name = {stream.name: stream for stream in grounds}
     names = ("smoke", *CARRIED_OUT)
     options = {name: common[name] for name in names if common.get(name) is not None}
-    pairs = [(parent, data.name) for parent in parents if parent.state == "finished" for data in stream.downstream]
+    pairs = [
+        (parent, data.name)
+        for parent in parents
+        if parent.state == "finished"
+        for data in by_name[parent.stream].downstream
+    ]
     requests = [
         RunRequest(
             entry.then,
-            stream=downstream_set(stream, name),
+            stream=downstream_set(by_name[parent.stream], name),
             backbone=f"run:{parent.folder}",  # of one seed: more seeds of its run make it no other backbone
             seed=parent.seed,
             **options,

@@ -91,7 +91,7 @@ def drawings(name: str, world_seed: int, clips: Mapping[str, tuple[int, int, int
     for action, label in enumerate(events.EVENTS):
         scenes = cycle(events.scenes_of(label, prod(POOLS), 1, world_seed, POOLS))
         for number, (split, scene) in enumerate(zip(splits, scenes, strict=False)):
-            clip = f"{label}{number:03d}"
+            clip = f"{label}-{world_seed}-{number}"  # nothing else tells the manifests of two worlds apart
             row = {"id": clip, "uri": f"clips/{clip}.mp4", "label": label, "split": split}
             frames = partial(_frames, scene, (world_seed, 104, place, action, number))
             made.append(Drawing(row, frames, RATE_FPS))
