@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from kinoray.config import Recipe
 from kinoray.data.manifest import SPLITS, read_manifest, write_manifest
@@ -35,6 +35,7 @@ from kinoray.streams.rendering import nothing_rendered
 from kinoray.system.text import markdown_table, show, words
 
 Kind = tuple[str, ...]
+Record = TypeVar("Record")
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
 TABLE = "bmu-table1"
@@ -95,8 +96,8 @@ def kept_entries() -> dict[str, dict[str, Any]]:
     return {name: by_name[name] for name in REPRODUCTIONS if name in by_name}
 
 
-def _of_paper(prefix: str, kept: Mapping[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
-    """The kept reproductions of one paper, by what their names begin with."""
+def _of_paper(prefix: str, kept: Mapping[str, Record]) -> dict[str, Record]:
+    """The reproductions of one paper, by what their names begin with."""
     return {name: record for name, record in kept.items() if name.split("-")[0] == prefix}
 
 
@@ -184,9 +185,10 @@ def claims() -> str:
     """Every statement of the papers: what was measured of it, on which stream, and whether that one can judge."""
     kept, blocks = kept_entries(), []
     for prefix in (*SUBJECTS.values(), *SINCE):
-        if not (records := _of_paper(prefix, kept)):
-            continue
-        blocks.append(f"## {next(iter(records.values()))['place'].rpartition(', ')[0]}")
+        records, entries = _of_paper(prefix, kept), _of_paper(prefix, REPRODUCTIONS)
+        blocks.append(f"## {next(iter(entries.values())).place.rpartition(', ')[0]}")
+        if absent := [f"`{name}`" for name in entries if name not in records]:
+            blocks.append(f"Not measured on the streams as they are: {', '.join(absent)}.")
         for name, record in records.items():
             stream = record["stream"]
             picture = f"../benchmarks/results/{stem_of(record)}.png"
