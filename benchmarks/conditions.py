@@ -218,6 +218,7 @@ GROUNDS = {
         of_ssl,
         "/downstream",
     ),
+    "shapes-5": Ground("moco", {"base": {}} | PICTURES, of_pictures("accuracy")),
     "glyphs-cssl": Ground("moco", PICTURES, of_pictures("accuracy")),
     "glyphs-ucl": Ground("simsiam", PICTURES, of_pictures("accuracy")),
 }
@@ -236,7 +237,7 @@ def main() -> None:
     ground, splits, seeds = GROUNDS[asked.stream], asked.splits, range(asked.seed, asked.seed + asked.seeds)
     searched = parse_settings(asked.set)
     rows = dict(ground.rows)
-    if asked.stream.startswith("glyphs"):
+    if asked.stream.startswith(("glyphs", "shapes")):
         epochs = searched.get("epochs", load_stream(f"{asked.stream}:{splits[0]}").recipe.epochs)
         rows["half the epochs"] = {"joint": True, "settings": {"epochs": epochs // 2}}
 

@@ -187,8 +187,9 @@ def claims() -> str:
     for prefix in (*SUBJECTS.values(), *SINCE):
         records, entries = _of_paper(prefix, kept), _of_paper(prefix, REPRODUCTIONS)
         blocks.append(f"## {next(iter(entries.values())).place.rpartition(', ')[0]}")
-        if absent := [f"`{name}`" for name in entries if name not in records]:
-            blocks.append(f"Not measured on the streams as they are: {', '.join(absent)}.")
+        if absent := {name: entry.stream for name, entry in entries.items() if name not in records}:
+            told = [f"`{name}` on `{stream}` ({ground(stream)})" for name, stream in absent.items()]
+            blocks.append(f"Not measured: {', '.join(told)}.")
         for name, record in records.items():
             stream = record["stream"]
             picture = f"../benchmarks/results/{stem_of(record)}.png"
