@@ -44,8 +44,8 @@ COLUMNS = {SHARED: ("", SHARED), TUNED: (TUNED,)}
 """Tables with one column of measured numbers are at the settings that all rows share."""
 HEADLINES = ("R@1", "FR", "HM")
 RETENTION = "moving-retention"
-SAME_GROUND = {"sprites-retention": "sprites-cvlm"}
-"""A stream with the tasks and galleries of another."""
+SAME_GROUND = {"sprites-retention": "sprites-cvlm"} | {f"shapes-{n}": "shapes-5" for n in (1, 2, 10, "X")}
+"""A stream with the tasks or pictures of another."""
 EMBEDDED = {"ctvr": "moving-ctvr-10", "video-ssl": "moving-actions", "cssl": "shapes-5", "ucl": "digits-5"}
 """An embedded stream of each protocol but the default one's; of those that a method suits the first is shown."""
 SUBJECTS = {"bmu_moco": "bmu", "frame_fusion_moe": "ctvr", "ccsl": "ccsl", "video_moco": "videomoco"}
