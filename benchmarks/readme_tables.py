@@ -108,14 +108,14 @@ def _reproduced(method: str, kept: Mapping[str, dict[str, Any]]) -> str:
         records = _of_paper(SUBJECTS[method], kept).values()
         counts = {column: _answers(records, columns) for column, columns in COLUMNS.items()}
         if not counts[SHARED]:
-            return "not run"
+            return "not measured"
         held = counts[SHARED][YES]
         word = "yes" if held == counts[SHARED].total() else "partly" if held else "none seen"
         parts = [f"of {count.total()} statements {_told(count)}" for count in counts.values() if count]
         return f"{word}: {'; each row at its own best settings, '.join(parts)}"
     has = [name for name in kept if method in _methods_of(REPRODUCTIONS[name])]
     tables = [name for name in has if "-table" in name] or has
-    return f"measured in `{tables[0]}`" if tables else "not run"
+    return f"measured in `{tables[0]}`" if tables else "not measured"
 
 
 def _answers(records: Iterable[Mapping[str, Any]], columns: Sequence[str]) -> Counter[str]:
