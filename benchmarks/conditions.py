@@ -218,7 +218,7 @@ GROUNDS = {
         of_ssl,
         "/downstream",
     ),
-    "shapes-5": Ground("moco", {"base": {}} | PICTURES, of_pictures("accuracy")),
+    "shapes-5": Ground("moco", PICTURES, of_pictures("accuracy")),
     "glyphs-cssl": Ground("moco", PICTURES, of_pictures("accuracy")),
     "glyphs-ucl": Ground("simsiam", PICTURES, of_pictures("accuracy")),
 }
@@ -242,7 +242,7 @@ def main() -> None:
         rows["half the epochs"] = {"joint": True, "settings": {"epochs": epochs // 2}}
 
     def runs_of(
-        split: int, settings: dict[str, Any], method: str = ground.method, part: str = ground.part, **options: Any
+        split: int, settings: Mapping[str, Any], method: str = ground.method, part: str = ground.part, **options: Any
     ) -> RunRequest:
         return RunRequest(
             method,

@@ -1,6 +1,7 @@
 """Runs that are made up: tables of `kinoray reproduce` without an engine."""
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from kinoray.papers.catalogue import REPRODUCTIONS
 from kinoray.papers.entries import ENTROPY, ENTROPY_OCCLUDED, ENTROPY_RISE, FINE_TUNED_OCCLUDED
 from kinoray.runs.request import RunRequest
 from kinoray.runs.result import Result
+from kinoray.streams import moving_actions
 
 GAINS = {"base_moco": 0.0, "lwf:base_moco": 1.0, "er_ring:base_moco": 2.0, "der:base_moco": 1.5, "co2l:base_moco": 0.8,
          "lump:base_moco": 1.2, "bmu_moco": 6.0, "bmu_moco_views": 6.0, "moco": 0.0, "simple_replay:moco": 1.0,
@@ -39,6 +41,8 @@ def protocol_of(stream: str) -> str:
 def _offline(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, entry in REPRODUCTIONS.items():
         monkeypatch.setitem(REPRODUCTIONS, name, offline(entry))
+    few = partial(moving_actions.build, clips=dict.fromkeys(moving_actions.CLIPS, (1, 1, 1)), progress=False)
+    monkeypatch.setattr(moving_actions, "load", lambda name, argument: few(name, int(argument)))
 
 
 @pytest.fixture

@@ -207,41 +207,40 @@ def _table(name: str, entry: TableEntry, common: dict[str, Any], root: Path) -> 
         from kinoray.execution.dry_run import plan_of
 
         return {"name": name, "title": entry.title, "place": entry.place, "runs": [plan_of(r) for r in flat]}
-    results = iter(_results(flat))
+    results = _results(flat)
+    learned = [(request.stream, run) for request, of in zip(flat, results, strict=True) for run in of]
+    each = iter(results)
     runs = {
-        column: {name: [run for _ in streams for run in next(results)] for name in by_name}
+        column: {name: [run for _ in streams for run in next(each)] for name in by_name}
         for column, by_name in requests.items()
     }
     facts = _facts(runs, common)
     if _is_open(common["stream"]) or common["worlds"]:
         facts = replace(facts, stream=common["stream"], worlds=common["worlds"])
-    finished = [result for by_name in runs.values() for of_row in by_name.values() for result in of_row]
-    return TableReproduction(name, entry, runs, known, facts, root, _then(entry, finished, common))
+    return TableReproduction(name, entry, runs, known, facts, root, _then(entry, learned, common))
 
 
-def _then(entry: TableEntry, parents: Sequence[Result], common: Mapping[str, Any]) -> Then:
+def _then(entry: TableEntry, learned: Sequence[tuple[str | Stream, Result]], common: Mapping[str, Any]) -> Then:
     """The method that comes then, on the encoder of each finished run and each downstream set of its stream."""
     if not entry.then:
         return {}
-    grounds = [load_stream(stream) if isinstance(stream, str) else stream for stream in _streams(common)]
-    by_name = {stream.name: stream for stream in grounds}
+    finished = [
+        (parent, load_stream(stream) if isinstance(stream, str) else stream)
+        for stream, parent in learned
+        if parent.state == "finished"
+    ]
     names = ("smoke", *CARRIED_OUT)
     options = {name: common[name] for name in names if common.get(name) is not None}
-    pairs = [
-        (parent, data.name)
-        for parent in parents
-        if parent.state == "finished"
-        for data in by_name[parent.stream].downstream
-    ]
+    pairs = [(parent, downstream_set(stream, data.name)) for parent, stream in finished for data in stream.downstream]
     requests = [
         RunRequest(
             entry.then,
-            stream=downstream_set(by_name[parent.stream], name),
+            stream=downstream,
             backbone=f"run:{parent.folder}",  # of one seed: more seeds of its run make it no other backbone
             seed=parent.seed,
             **options,
         )
-        for parent, name in pairs
+        for parent, downstream in pairs
     ]
     children: dict[Path, list[Result | None]] = {}
     for (parent, _), results in zip(pairs, _results(requests) if requests else [], strict=True):
