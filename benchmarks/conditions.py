@@ -242,7 +242,7 @@ def main() -> None:
         rows["half the epochs"] = {"joint": True, "settings": {"epochs": epochs // 2}}
 
     def runs_of(
-        split: int, settings: Mapping[str, Any], method: str = ground.method, part: str = ground.part, **options: Any
+        split: int, settings: dict[str, Any], method: str = ground.method, part: str = ground.part, **options: Any
     ) -> RunRequest:
         return RunRequest(
             method,
