@@ -54,7 +54,7 @@ class Ground(NamedTuple):
 
     method: str
     rows: dict[str, dict[str, Any]]
-    """Row -> options of its runs, and method and part where these are others. The first one is the plain learner's."""
+    """Row -> options of its runs, and method and part where these are others. The first one names the columns."""
     conditions: Callable[[Runs], list[Line]]
     part: str = ""
     """The set of the stream whose scores count, where it is not the stream itself."""
