@@ -3,6 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -224,8 +225,9 @@ def _then(entry: TableEntry, learned: Sequence[tuple[str | Stream, Result]], com
     """The method that comes then, on the encoder of each finished run and each downstream set of its stream."""
     if not entry.then:
         return {}
+    load = cache(load_stream)  # rows share their streams
     finished = [
-        (parent, load_stream(stream) if isinstance(stream, str) else stream)
+        (parent, load(stream) if isinstance(stream, str) else stream)
         for stream, parent in learned
         if parent.state == "finished"
     ]
