@@ -237,7 +237,7 @@ def main() -> None:
     ground, splits, seeds = GROUNDS[asked.stream], asked.splits, range(asked.seed, asked.seed + asked.seeds)
     searched = parse_settings(asked.set)
     rows = dict(ground.rows)
-    if asked.stream.startswith(("glyphs", "shapes")):
+    if ground.rows is PICTURES:
         epochs = searched.get("epochs", load_stream(f"{asked.stream}:{splits[0]}").recipe.epochs)
         rows["half the epochs"] = {"joint": True, "settings": {"epochs": epochs // 2}}
 
