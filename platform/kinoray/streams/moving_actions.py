@@ -5,9 +5,8 @@ the same shapes, colours and grounds, so that the order of frames alone tells th
 Its one task is the pretext. As in `ucl` the encoder is tested by the neighbours of each clip among the training clips,
 by action; at random 5 % are right, and 50 % of a network's that sees looks and no order.
 
-A world has eight scenes, in which all actions happen, each time from another place, in another size and light. So what
-tells clips apart is what happens in them, and an encoder that tells clips apart has learned of it. The downstream set
-has a quarter of the clips to train on, with labels.
+A world has eight scenes, in which all actions happen, each time from another place, in another size and light: no
+shape, colour or ground tells of an action. The downstream set has a quarter of the clips to train on, with labels.
 """
 
 import json
