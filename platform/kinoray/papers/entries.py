@@ -106,6 +106,11 @@ class MethodRow:
         return not self.is_bound and not self.control
 
 
+def at_lower_rates(row: MethodRow) -> tuple[MethodRow, ...]:
+    """The row at parts of its rate: who learns less forgets less, so a gain over it is one over these, too."""
+    return tuple(replace(row, label=f"{row.label}, 1/{n} of its rate", control=f"rate/{n}") for n in (2, 3, 6))
+
+
 PUBLISHED, SHARED, TUNED, EQUAL = "published", "shared", "tuned", "equal FLOPs"
 """The lines of a row: the paper's own, what was measured at the settings that all share, at its best ones, and at the
 shared ones for as many FLOPs as one method takes (`TableEntry.equal_flops`)."""

@@ -1,15 +1,13 @@
 """What two towers keep of tasks still to come: continual fine-tuning with zero-shot retention, after ZSCL's tables."""
 
-from dataclasses import replace
-
 from kinoray.papers.bmu_moco import SPLITS
 from kinoray.papers.claims import Claim, higher
-from kinoray.papers.entries import GFLOP, KEPT, Entry, MethodRow, TableEntry
+from kinoray.papers.entries import GFLOP, KEPT, Entry, MethodRow, TableEntry, at_lower_rates
 
 ZSCL = "Zheng et al., ZSCL, ICCV 2023"
 
 FINE_TUNING = MethodRow(label="fine-tuning", method="avg_pool")
-SLOWER = tuple(replace(FINE_TUNING, label=f"fine-tuning, 1/{n} of its rate", control=f"rate/{n}") for n in (2, 3, 6))
+SLOWER = at_lower_rates(FINE_TUNING)
 PLAIN = (FINE_TUNING, *SLOWER)
 LWF = MethodRow(label="LwF", method="lwf:avg_pool")
 VR_LWF = MethodRow(label="VR-LwF", method="vr_lwf:avg_pool")

@@ -20,6 +20,7 @@ from kinoray.papers.entries import (
     MapEntry,
     MethodRow,
     TableEntry,
+    at_lower_rates,
 )
 
 PAPER = "Pan et al., VideoMoCo, CVPR 2021"
@@ -44,7 +45,7 @@ def small(t: float) -> float:
 
 
 BASELINE = row("baseline", dropout="none", t=1.0)
-SLOWER = tuple(replace(BASELINE, label=f"baseline, 1/{n} of its rate", control=f"rate/{n}") for n in (2, 3, 6))
+SLOWER = at_lower_rates(BASELINE)
 BLIND = replace(BASELINE, label="baseline, frames shuffled", control="order-blind")
 SCRATCH = replace(BASELINE, label="from scratch", control="random-encoder")
 """The encoder takes no step; fine-tuning begins with fresh weights."""
