@@ -93,7 +93,7 @@ def pretrain_tiny_clip(
     """As `pretrain_tiny`, the `tiny-clip` towers; half of the pairs are stills of events."""
     vocabulary = tuple(dict.fromkeys([*world_vocabulary(), *events.vocabulary_words()]))
     towers = random_tiny_clip(seed, vocabulary)
-    images, captions = stills.pretraining_pairs(pairs - pairs // 2, seed)
+    images, captions = stills.web_pairs(pairs - pairs // 2, seed, moving.LOOKS["moving-cvlm"])
     event_images, event_captions = stills.event_pairs(pairs // 2, seed)
     shown = np.concatenate([images, event_images]), captions + event_captions
     provenance = _train_on_world("tiny-clip", towers, shown, steps, seed, batch_size, progress)

@@ -88,7 +88,19 @@ def _rates(rate: float, first: float, first_other: float) -> dict[str, float]:
             "other_rate": 1e-5 / rate}  # fmt: skip
 
 
-RECIPES = {name: {"fusion_layers": 12, "experts": 5} for name in ("ctvr-actnet-10", "ctvr-actnet-20")}
+def opening_rate(steps: int, learning_rate: float) -> float:
+    """The `other_rate` with which a gate can go from 0 to 1 within a task.
+
+    AdamW moves a weight by its rate in a step at most, and under half a wave of a cosine that is half the rate in the
+    mean. For streams with short tasks, the embedded ones; no score is looked at.
+    """
+    return round(2 / (steps * learning_rate), 1)
+
+
+RECIPES: dict[str, dict[str, Any]] = {
+    **{name: {"fusion_layers": 12, "experts": 5} for name in ("ctvr-actnet-10", "ctvr-actnet-20")},
+    **{f"moving-ctvr-*{tasks}": {"other_rate": opening_rate(900 // tasks, 1e-4)} for tasks in (10, 20)},
+}
 RELEASED: dict[str, dict[str, Any]] = {
     "": {"fusion_from": "last", "fusion_direction": "alternating", "fusion_mix": "blend", "bypass_first_task": True,
          "halved": False, "reference_split": "test", "eps": 1e-6, "warmup": 0.1, "warmup_tasks": 1,
@@ -281,6 +293,8 @@ class Method(BaseMethod):
         t2v = in_batch_nce(text_BD, video_BD, videos_GD, temperature) / batch.global_size
         objective = (v2t + t2v) / (2 if settings.halved else 1)
         log = {"loss/video_to_text": v2t, "loss/text_to_video": t2v}
+        if gates := [module.alpha.detach().abs() for module in self.modules() if isinstance(module, FrameFusion)]:
+            log["gate"] = torch.stack(gates).mean()
         if batch.stored is not None:
             among = torch.cat([videos_GD, batch.stored.to(videos_GD.dtype)])
             cross = in_batch_nce(text_BD, video_BD, among, temperature) / batch.global_size  # Eq. 8

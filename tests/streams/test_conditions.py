@@ -1,5 +1,6 @@
 """Whether a stream can judge: the script's conditions hold, and fail, where a plain look at the scores says so."""
 
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -7,6 +8,8 @@ import numpy as np
 import pandas as pd
 import pytest
 from support.places import REPOSITORY, load_script
+
+from kinoray.streams import moving_ctvr
 
 conditions = load_script(REPOSITORY / "benchmarks" / "conditions.py")
 
@@ -66,6 +69,36 @@ def test_a_stream_whose_zero_shot_is_as_good_as_learning_has_no_ground() -> None
     joint = run([[70.0, np.nan], [70.0, 70.0]], **{"R@1": 70.0})
     runs = twice({"base": base, "joint": joint, "zero-shot": base, "rate/2": base})
     assert "zero-shot at most 0.8 of R@1 when learned" in broken(conditions.of_moving_cvlm(runs))
+
+
+@pytest.mark.parametrize(
+    ("joint", "order", "fails"),
+    [
+        (40.0, 70.0, []),
+        (33.0, 70.0, ["joint above order-blind"]),
+        (40.0, 60.0, ["order of joint at least 65"]),
+        (60.0, 70.0, ["zero-shot at least 60 % of joint"]),
+        (
+            24.0,
+            70.0,
+            ["joint above an oracle that reads no event", "joint above order-blind", "joint above first-frame"],
+        ),
+    ],
+)
+def test_events_must_be_read_and_their_order_seen(monkeypatch, joint: float, order: float, fails: list[str]) -> None:
+    monkeypatch.setattr(conditions, "reads_no_event", lambda made: 25.0)
+    matrix = [[0.0, np.nan], [0.0, 0.0]]
+    rows = {"zero-shot": run(matrix, **{"R@1": 26.0}), "order-blind": run(matrix, **{"R@1": 35.0})}
+    rows["first-frame"] = run(matrix, **{"R@1": 30.0})
+    rows["joint"] = run(matrix, **{"R@1": joint, "R@1_what": 55.0, "R@1_order": order})
+    assert set(broken(conditions.of_moving_ctvr(twice(rows)))) == {*fails, "at least 1,000 queries"}
+
+
+def test_who_reads_no_event_draws_among_the_videos_that_fit(monkeypatch, tmp_path: Path) -> None:
+    """Of a look's two pairs each scene has four videos."""
+    stream = moving_ctvr.build("small", 10, 1, clips=(2, 1, 4), cache=tmp_path, progress=False, processes=1)
+    monkeypatch.setattr(conditions, "load_stream", lambda name: stream)
+    assert conditions.reads_no_event(SimpleNamespace(stream="small")) == pytest.approx(25.0)
 
 
 def test_what_is_blind_to_order_must_stay_at_chance() -> None:

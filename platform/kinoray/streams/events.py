@@ -8,7 +8,7 @@ words and light of a look are the small world's (`world`), of which nothing chan
 # T frames   H, W pixels
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -38,9 +38,11 @@ THEN = " , then it {event}"
 """How a longer video goes on."""
 WIDTH_PX = HEIGHT_PX = 64
 RATE_FPS = 12
-POOLS = (6, 5, 4)
+LOOKS = tuple(replace(look, exchanged=()) for look in world.LOOKS)
+"""The small world's, of which none takes another one's words."""
+POOLS = (2, 10, 6)
 """How many shapes, colours and grounds a world has: few enough that they alone tell no two videos of it apart."""
-FILM = np.array([(0.7, 0.3, 0.0), (0.0, 0.7, 0.3), (0.3, 0.0, 0.7)], np.float32)
+FILM = np.array([(0.9, 0.1, 0.0), (0.0, 0.9, 0.1), (0.1, 0.0, 0.9)], np.float32)
 """What a stream's camera makes of red, green and blue: it leaks a part of each into the next one. All of its tasks
 share it and no pre-training has seen it, so what a task teaches of it serves the others."""
 HOT, COLD = np.array((255.0, 90.0, 0.0), np.float32), np.array((0.0, 120.0, 255.0), np.float32)
@@ -55,10 +57,15 @@ class EventScene:
     ground: str
     events: tuple[str, ...]
 
+    @property
+    def shown(self) -> tuple[str, str, str]:
+        """All but what happens."""
+        return self.shape, self.colour, self.ground
+
 
 def look_of(category: str) -> world.Look:
     """How a pair of events is lit and described: one of the small world's five looks."""
-    return world.LOOKS[EVENTS.index(category) // 2 % len(world.LOOKS)]
+    return LOOKS[EVENTS.index(category) // 2 % len(LOOKS)]
 
 
 def scenes_of(
@@ -84,6 +91,11 @@ def scenes_of(
         shape, colour, ground = (pool[i] for pool, i in zip(pools, row, strict=True))
         scenes.append(EventScene(shape, colour, ground, tuple(happening)))
     return scenes
+
+
+def pair_of(event: str) -> tuple[str, str]:
+    """The event and its opposite, as they stand in `PAIRS`."""
+    return next(pair for pair in PAIRS if event in pair)
 
 
 def opposite(event: str) -> str:
@@ -121,7 +133,7 @@ def filmed(frames_THW3: np.ndarray) -> np.ndarray:
 
 def _draw_event(scene: EventScene, event: str, time_T: np.ndarray, start: np.ndarray, noise: np.ndarray) -> np.ndarray:
     """The frames (T, 3, H, W) of one event; time goes from 0 to 1, backwards for the second of a pair."""
-    forward, backward = next(pair for pair in PAIRS if event in pair)
+    forward, backward = pair_of(event)
     t = (1 - time_T if event == backward else time_T)[:, None, None]
     x, y = _grid()
     rest = 0 * t

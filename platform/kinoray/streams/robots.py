@@ -33,12 +33,8 @@ downstream set's."""
 SSL = replace(moving_actions.RECIPE, frames=12, test_frames=12, validations=0)
 """As `moving-actions`; all frames of a clip."""
 
-CTVR = replace(
-    moving_ctvr.RECIPES[1], augmentation="", grayscale=0.0, jitter=(0.2, 0.2, 0.2, 0.02), jitter_probability=0.5
-)
-"""As `moving-ctvr-*`, but that captions name sides and colours: no clip is mirrored or loses its colour. Of the twelve
-frames those are taken that are the same four backwards."""
-
+CTVR = moving_ctvr.RECIPES[1]
+"""As `moving-ctvr-*`. Of the twelve frames those are taken that are the same four backwards."""
 
 def load(name: str, argument: str) -> Stream:
     """The stream, over the prepared set; the argument is the way to split, 0 if empty.

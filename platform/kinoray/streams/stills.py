@@ -57,7 +57,7 @@ def event_pairs(count: int, seed: int, size_px: int = 32) -> tuple[np.ndarray, l
     captions = []
     for number in range(count):
         scene = events.scenes_of(str(rng.choice(events.EVENTS)), 1, 1, world_seed=1_000_000 + number)[0]
-        captions.extend(events.captions_of(scene, 1, rng, world.LOOKS[0]))
+        captions.extend(events.captions_of(scene, 1, rng))
         images[number] = shrink(events.draw(scene, 16, rng)[int(rng.integers(8, 16))], size_px)
     return images, captions
 
