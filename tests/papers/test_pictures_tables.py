@@ -186,23 +186,6 @@ def test_a_failed_run_takes_its_own_column_alone(made_up, tmp_path: Path) -> Non
     assert [unit.seed for unit in row.sample("T=5")] == [40, 42]
 
 
-def test_the_settings_of_a_table_over_streams_are_those_of_the_longest(made_up, tmp_path, monkeypatch) -> None:
-    best = {label: {"settings": {"learning_rate": 0.03}} for label in ("Finetuning", "CCSL")}
-    facts = {"stream": "shapes-10", "seed": 0}
-    monkeypatch.setattr("kinoray.papers.tuned.tuned_settings", lambda name, stream: known.get((name, stream), {}))
-    known = {("ccsl-table2", "shapes-10"): {**facts, "rows": best}}
-    made("ccsl-table1-tuned", tmp_path, seeds=1)
-    rates = {(r.method, r.settings.get("learning_rate")) for r in made_up}
-    assert rates == {("moco", 0.03), ("simple_replay:moco", None), ("ccsl:moco", 0.03)}
-
-
-def test_a_table_at_best_settings_is_refused_before_they_are_searched(made_up, tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr("kinoray.papers.tuned.tuned_settings", lambda name, stream: {})
-    with pytest.raises(UsageError, match="reproduce ccsl-table2 --tune"):
-        made("ccsl-table1-tuned", tmp_path, seeds=1)
-    assert not made_up
-
-
 def test_another_set_of_streams_is_named_as_one(made_up, tmp_path: Path) -> None:
     table = made("ccsl-fig1b", tmp_path, stream="shapes-X:3", seeds=2)
     assert [r.stream for r in made_up] == [f"shapes-{steps}:3" for steps in (1, 2, 5, 10)]

@@ -47,9 +47,6 @@ OURS = {"Finetune (MoCo)"}
 
 
 def made(name: str, tmp_path: Path, **options: Any) -> TableReproduction:
-    entry = TABLES.get(name)
-    if entry and entry.best_from:  # where the settings were searched that the rows begin from
-        tuned.write_tuned(entry.best_from, entry.best_stream or entry.stream, {}, {"no row of it": {"settings": {}}})
     return reproduce(name, runs=tmp_path, quiet=True, **options)
 
 

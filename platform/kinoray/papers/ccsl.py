@@ -68,15 +68,6 @@ TABLE2 = TableEntry(
     ),
 )
 
-TABLE1_TUNED = replace(
-    TABLE1,
-    title=f"{TABLE1.title}, each at its own best settings",
-    rows=tuple(replace(row, best_of=row.label) for row in TABLE1.rows),
-    best_from="ccsl-table2",
-    best_stream="shapes-10",
-    source=f"{TABLE1.source}; settings here are each row's best ones of ccsl-table2, over ten tasks",
-)
-
 TABLE3 = TableEntry(
     title="CCSL with MoCo, SimCLR and InsDisc, two tasks",
     place=f"{PAPER}, Table 3",
@@ -204,7 +195,6 @@ ENTRIES: dict[str, Entry] = {
     "ccsl-fig1a": FIG1A,
     "ccsl-fig1b": FIG1B,
     "ccsl-table1": TABLE1,
-    "ccsl-table1-tuned": TABLE1_TUNED,
     "ccsl-table2": TABLE2,
     "ccsl-table3": TABLE3,
     "ccsl-table4": TABLE4,

@@ -40,10 +40,6 @@ class Entry:
     """More numbers for the table."""
     orders: int | str | None = None
     """Orders of the tasks by default, each with every seed; "all", or None: the stream's own alone."""
-    best_from: str = ""
-    """A table whose tuned settings come before all others: of the row that `best_of` names."""
-    best_stream: str = ""
-    """The stream that those were searched on, where it is not `stream`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,8 +52,6 @@ class CurveEntry(Entry):
     """The setting on the horizontal axis."""
     panels: Mapping[str, str]
     """Metric of the test splits -> what the paper calls it: one panel each."""
-    best_of: str = ""
-    """A row of `best_from`."""
 
     @property
     def metrics(self) -> tuple[str, ...]:
@@ -78,8 +72,6 @@ class MethodRow:
     zero_shot: bool = False
     control: str = ""
     """One of `runs.controls` that changes what is trained by less than joint training and zero-shot."""
-    best_of: str = ""
-    """A row of the entry's `best_from` whose settings come first."""
     backbone: str = ""
     """By name; "": that of the command, or the stream's."""
     paper_settings: Mapping[str, Any] = field(default_factory=dict)

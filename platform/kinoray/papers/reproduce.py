@@ -81,8 +81,6 @@ def reproduce(
         "settings": {**entry.settings, **(options.get("settings") or {})},
     }
     if isinstance(entry, CurveEntry):
-        best = tuned.settings_of_best(name, entry, _name_of(common["stream"]))
-        common["settings"] = best.get(entry.best_of, {}) | common["settings"]
         return _finished(_curves(name, entry, common, runs_root(runs)), words, place, quiet)
     if isinstance(entry, MapEntry):
         made = _maps(name, entry, common, runs_root(runs), [expanded(clip) for clip in clips])
@@ -181,10 +179,8 @@ def _table(name: str, entry: TableEntry, common: dict[str, Any], root: Path) -> 
     """Every row of a table, at the shared settings and at its own."""
     known = tuned.tuned_settings(name, _name_of(common["stream"])) if entry.tuned else {}
     best = tuned.settings_by_row(known)
-    base = tuned.settings_of_best(name, entry, _name_of(common["stream"]))
     on_paper = family_of(_name_of(common["stream"])) == entry.paper_stream
     rows = [row.on_paper_stream() if on_paper else row for row in entry.rows]
-    rows = [replace(row, settings={**base.get(row.best_of, {}), **row.settings}) for row in rows]
     requests = {SHARED: {name: r for row in rows for name, r in _requests(entry, row, {}, common).items()}}
     if best:
         competing = [row for row in rows if row.label in best and row.has_settings]
@@ -254,14 +250,12 @@ def _maps(
     name: str, entry: MapEntry, common: dict[str, Any], root: Path, clips: Sequence[Path]
 ) -> Reproduction | dict[str, Any]:
     """The runs whose attention is shown."""
-    best = tuned.settings_of_best(name, entry, _name_of(common["stream"]))
-    rows = [replace(row, settings={**best.get(row.best_of, {}), **row.settings}) for row in entry.rows]
-    requests = [_request(row, {}, common) for row in rows]
+    requests = [_request(row, {}, common) for row in entry.rows]
     if common.get("dry_run"):
         from kinoray.execution.dry_run import plan_of
 
         return {"name": name, "title": entry.title, "place": entry.place, "runs": [plan_of(r) for r in requests]}
-    runs = dict(zip([row.label for row in rows], _results(requests), strict=True))
+    runs = dict(zip([row.label for row in entry.rows], _results(requests), strict=True))
     return MapReproduction(name, entry, runs, _facts({SHARED: runs}, common), root, clips)
 
 

@@ -12,10 +12,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from kinoray.errors import UsageError
-from kinoray.papers.entries import Entry
-from kinoray.streams import family_of
-
 FOLDER = Path(__file__).parent / "data"
 
 
@@ -37,22 +33,6 @@ def tuned_settings(name: str, stream: str) -> dict[str, Any]:
 def settings_by_row(known: Mapping[str, Any]) -> dict[str, Any]:
     """Label -> settings, of what `tuned_settings` gave."""
     return {label: row["settings"] for label, row in known.get("rows", {}).items()}
-
-
-def settings_of_best(name: str, entry: Entry, stream: str) -> dict[str, Any]:
-    """Row -> settings of the table that an entry begins from; none on other streams than its own, perhaps.
-
-    Raises: UsageError where they were not searched yet.
-    """
-    own = family_of(stream) == family_of(entry.stream)
-    searched_on = entry.best_stream if own and entry.best_stream else stream
-    best = settings_by_row(tuned_settings(entry.best_from, searched_on))
-    if entry.best_from and own and not best:
-        raise UsageError(
-            f"{name} uses the settings that {entry.best_from} found, which has not searched yet. First run "
-            f"`kinoray reproduce {entry.best_from} --tune`."
-        )
-    return best
 
 
 def write_tuned(name: str, stream: str, facts: Mapping[str, Any], rows: Mapping[str, Mapping[str, Any]]) -> Path:
