@@ -7,7 +7,8 @@ training and zero-shot, and says which condition holds. What all methods share (
 which is not among the defaults: so these splits are unsearched. No compared method is run here, but on
 `robots-ctvr-10` and `moving-ctvr-10`: a mean over frames knows no order, so the bound there is joint training of
 FrameFusionMoE and of CLIP-ViP. On `robots-ssl` and `moving-actions` labelled clips are learned from fresh weights, and
-on what plain MoCo learned without labels. A finished run is returned, not repeated. `--keep` writes the table into `benchmarks/results/`.
+on what plain MoCo learned without labels. A finished run is returned, not repeated. `--keep` writes the table into
+`benchmarks/results/`.
 """
 
 import argparse
@@ -306,9 +307,10 @@ def main() -> None:
 
 def head(stream: str, method: str, splits: list[int], seeds: range, settings: Mapping[str, Any]) -> list[str]:
     changed = "".join(f", {name}={value}" for name, value in settings.items())
+    drawn = f"seed {seeds[0]}" if len(seeds) == 1 else f"seeds {seeds[0]} to {seeds[-1]}"
     return [
         f"Conditions of `{stream}`, set by {method} and its bounds alone: splits {', '.join(map(str, splits))},",
-        f"seeds {seeds[0]} to {seeds[-1]}{changed}. Each number is the mean over splits and seeds, ± the standard",
+        f"{drawn}{changed}. Each number is the mean over splits and seeds, ± the standard",
         "deviation of the splits' means. Split 0 chose what all methods share.",
         "",
     ]

@@ -17,7 +17,7 @@ NO_CODE = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tok
 
 Count = tuple[int, int]
 """Lines of code, files."""
-CEILING: dict[str, Count] = {"platform": (32_475, 327), "tests": (33_140, 292)}
+CEILING: dict[str, Count] = {"platform": (32_485, 327), "tests": (33_180, 292)}
 """What a room may hold at most. A change that adds more raises it by what it says, with its reason in the commit."""
 
 

@@ -1,5 +1,6 @@
 """FrameFusionMoE beside its paper: both adapters as plain loops, the loss by numbers, CLIP itself at the start."""
 
+import math
 from types import SimpleNamespace
 from typing import Any
 
@@ -16,6 +17,7 @@ from kinoray.backbones.experts import times_chosen, top_k_gates
 from kinoray.method import StepOutput, trainable
 from kinoray.methods import frame_fusion_moe
 from kinoray.methods.frame_fusion_moe import RELEASED, Config, FrameFusion, Method, Routing, Tame, neighbours
+from kinoray.streams import moving_ctvr
 from kinoray.testing.engine import fresh_session, one_step, run_spec, spec_of
 from kinoray.testing.small_stream import facts_of, suited
 from kinoray.training.distributed import World
@@ -210,6 +212,7 @@ def test_the_loss_by_numbers() -> None:
         output = method.loss(batch)
         assert float(output.objectives) == pytest.approx(total, rel=1e-5)
         assert float(output.log["loss/cross_task"]) == pytest.approx(0.5549569196, rel=1e-5)
+        assert float(output.log["gate"]) == 0, "they start shut"
 
 
 def clip_itself(backbone: str, size_px: int) -> None:
@@ -249,6 +252,12 @@ def test_queries_differ_by_prototype_once_experts_have_learned() -> None:
         alone = grown(prototypes=False)
         assert not alone.per_block and not alone.task_prototypes
         assert torch.equal(alone.embed_text(tokens, 0), alone.embed_text(tokens, 1))
+
+
+def test_gates_of_embedded_streams_can_open_in_all_steps_together() -> None:
+    rate = moving_ctvr.RECIPES[1].learning_rate * frame_fusion_moe.RECIPES["moving-ctvr-*"]["other_rate"]
+    of_a_task = [rate * (1 + math.cos(math.pi * step / 90)) / 2 for step in range(90)]
+    assert 10 * sum(of_a_task) == pytest.approx(1, abs=0.02)
 
 
 def test_as_released_adapters_learn_at_the_rates_of_the_checkpoints() -> None:

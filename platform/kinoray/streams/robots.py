@@ -36,6 +36,7 @@ SSL = replace(moving_actions.RECIPE, frames=12, test_frames=12, validations=0)
 CTVR = moving_ctvr.RECIPES[1]
 """As `moving-ctvr-*`. Of the twelve frames those are taken that are the same four backwards."""
 
+
 def load(name: str, argument: str) -> Stream:
     """The stream, over the prepared set; the argument is the way to split, 0 if empty.
 
