@@ -294,7 +294,7 @@ class Method(BaseMethod):
         objective = (v2t + t2v) / (2 if settings.halved else 1)
         log = {"loss/video_to_text": v2t, "loss/text_to_video": t2v}
         if gates := [module.alpha.detach().abs() for module in self.modules() if isinstance(module, FrameFusion)]:
-            log["gate"] = torch.stack(gates).mean()
+            log["gate"] = torch.stack(gates).mean() * len(video_BD) / batch.global_size
         if batch.stored is not None:
             among = torch.cat([videos_GD, batch.stored.to(videos_GD.dtype)])
             cross = in_batch_nce(text_BD, video_BD, among, temperature) / batch.global_size  # Eq. 8

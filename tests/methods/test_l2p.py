@@ -15,7 +15,8 @@ from kinoray.testing.small_stream import suited
 
 KEYS = torch.tensor([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]], dtype=torch.float64)
 QUERIES = torch.tensor([[2.0, 1.0], [1.0, 3.0]], dtype=torch.float64)
-CLIPS = drawn(3, 2, 3, 32, 32)
+CLIPS = drawn(3, 2, 3, 32, 32) + torch.tensor([-1.0, 0.0, 1.0]).view(3, 1, 1, 1, 1)
+"""Of three shades, which any tower tells apart."""
 
 
 def made(backbone: str = "tiny", **settings: object) -> Method:
