@@ -34,7 +34,7 @@ Those for validation and test show what no other ones do, the same in all catego
 TRAIN_CAPTIONS = 3
 """Of a training video; the others have one, as in MSR-VTT's protocol."""
 FRAMES = {1: 4, 3: 12}
-"""Of a video, by the number of its events. All are taken, so a video and its twin have the same ones."""
+"""Of a video, by the number of its events. All are taken, so a video and its twin show the same moments."""
 
 
 def _recipe(frames: int) -> Recipe:
@@ -117,10 +117,10 @@ def drawings(name: str, num_events: int, world_seed: int, clips: tuple[int, int,
     """The clips of the category `name`: training, then validation, then test."""
     train, *others = clips
     category = events.EVENTS.index(name)
-    scenes_of = {scene.shown: scene for scene in events.scenes_of(name, prod(events.POOLS), num_events, world_seed)}
+    scene_of = {scene.shown: scene for scene in events.scenes_of(name, prod(events.POOLS), num_events, world_seed)}
     tested = [scene.shown for scene in events.scenes_of(events.EVENTS[0], sum(others), 1, world_seed)]
-    learned = [shown for shown in scenes_of if shown not in tested][:SCENES]
-    scenes = [scenes_of[shown] for shown in [*islice(cycle(learned), train), *tested]]
+    learned = [shown for shown in scene_of if shown not in tested][:SCENES]
+    scenes = [scene_of[shown] for shown in [*islice(cycle(learned), train), *tested]]
     splits = split_of_each(clips)
     made = []
     for number, (scene, split) in enumerate(zip(scenes, splits, strict=True)):
