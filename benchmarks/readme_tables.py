@@ -258,7 +258,7 @@ def asked_streams(folder: Path) -> dict[str, list[Stream]]:
     rows = [{"id": x, "uri": f"{x}.npy", "captions": ["a clip"], "label": "a clip", "split": x} for x in SPLITS]
     vectors = TaskData("vectors", write_manifest(rows, folder / "manifest.parquet", folder).path)
     frozen = Stream("frozen towers", "cvlm", (vectors,), Recipe(), "features:tiny-clip")
-    names = ("moving-conflict", "moving-ctvr-10", RETENTION, "digits-5", "shapes-5", "moving-actions")
+    names = ("moving-conflict", "moving-ctvr-20", RETENTION, "digits-5", "shapes-5", "moving-actions")
     conflict, ctvr, retention, *others = map(load_stream, names)
     told = tuple(task for task in retention.tasks if read_manifest(task.manifest).rows_by("label"))
     classes = replace(retention, name="classes alone", protocol="retention-agnostic", tasks=told, held_out=())
