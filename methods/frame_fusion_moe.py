@@ -293,8 +293,9 @@ class Method(BaseMethod):
         t2v = in_batch_nce(text_BD, video_BD, videos_GD, temperature) / batch.global_size
         objective = (v2t + t2v) / (2 if settings.halved else 1)
         log = {"loss/video_to_text": v2t, "loss/text_to_video": t2v}
-        if gates := [module.alpha.detach().abs() for module in self.modules() if isinstance(module, FrameFusion)]:
-            log["gate"] = torch.stack(gates).mean() * len(video_BD) / batch.global_size
+        if fused := self._fused():
+            gates = torch.stack([module.alpha.detach().abs() for module in fused])
+            log["gate"] = gates.mean() * len(video_BD) / batch.global_size
         if batch.stored is not None:
             among = torch.cat([videos_GD, batch.stored.to(videos_GD.dtype)])
             cross = in_batch_nce(text_BD, video_BD, among, temperature) / batch.global_size  # Eq. 8
@@ -322,11 +323,16 @@ class Method(BaseMethod):
 
     def attention_maps(self, video: Tensor) -> dict[str, Tensor]:
         """Both attentions of the last block that has a Frame Fusion Adapter; {} without one."""
-        if not (fused := [module for module in self.modules() if isinstance(module, FrameFusion)]):
+        if not (fused := self._fused()):
             return {}
         x_NLW, frames = input_of(fused[-1], lambda: self.towers.embed_video(video)), video.shape[1]
         side = round((x_NLW.shape[1] - 1) ** 0.5)
         return {name: w.reshape(-1, frames, side, side) for name, w in fused[-1].looks(x_NLW, frames).items()}
+
+    def _fused(self) -> list[FrameFusion]:
+        """The Frame Fusion Adapters, block by block."""
+        blocks: Any = self.towers.vision_blocks
+        return [block.attn for block in blocks if isinstance(block.attn, FrameFusion)]
 
     def _draws(self, batch: Batch) -> tuple[Tensor | None, Tensor | None]:
         """Noise of the gates and what dropout keeps, drawn for all ranks alike."""
