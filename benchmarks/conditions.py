@@ -21,6 +21,7 @@ import numpy as np
 from kinoray.data.manifest import read_manifest
 from kinoray.execution.run import run_all
 from kinoray.methods.classify import SMALL_PROBE
+from kinoray.papers import frame_fusion
 from kinoray.runs.experiment_file import parse_settings
 from kinoray.runs.request import RunRequest
 from kinoray.runs.result import Result
@@ -49,7 +50,7 @@ ENCODED = {"encoder": MOCO}
 PROBED = {"settings": {name: value for name, value in SMALL_PROBE.items() if name != "augmentation"}}
 LABELS: dict[str, Any] = {"part": "", "settings": {"epochs": 40}}
 """Of a row that learns a pretext with labels."""
-IN_TIME: dict[str, Any] = {"method": "clip_vip", "settings": {"new_rate": 30.0, "temporal": 4}}
+IN_TIME: dict[str, Any] = {"method": frame_fusion.IN_TIME.method, "settings": frame_fusion.IN_TIME.settings}
 """Of a row that sees the order of four frames, by embeddings that start at zero and must grow in a short run."""
 CONCEPTS = {word for words in world.CONCEPT_WORDS.values() for word in words} - {*events.EVENTS}
 """What a caption of the embedded world names beside its event."""
