@@ -90,7 +90,7 @@ def pretrain_tiny_web(
 def pretrain_tiny_clip(
     out: Path, steps: int = 2000, seed: int = 0, batch_size: int = 96, pairs: int = 16_000, progress: bool = True
 ) -> ClipTowers:
-    """As `pretrain_tiny`, the `tiny-clip` towers; half of the pairs are stills of events."""
+    """As `pretrain_tiny_web`, the `tiny-clip` towers; half of the pairs are stills of events, none of them misnamed."""
     vocabulary = tuple(dict.fromkeys([*world_vocabulary(), *events.vocabulary_words()]))
     towers = random_tiny_clip(seed, vocabulary)
     images, captions = stills.web_pairs(pairs - pairs // 2, seed, moving.LOOKS["moving-cvlm"])

@@ -24,7 +24,7 @@ def tuned_settings(name: str, stream: str) -> dict[str, Any]:
     """What was kept: `stream`, `seed`, `seeds` and `objective` of the search, and `rows`, label -> settings, score and
     number of trials.
 
-    {} where nothing was searched for the stream yet, or for no table ("").
+    {} where nothing was searched for the stream yet.
     """
     file = file_of(name, stream)
     return json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}

@@ -47,7 +47,7 @@ def web_pairs(
 
 
 def event_pairs(count: int, seed: int, size_px: int = 32) -> tuple[np.ndarray, list[str]]:
-    """Single frames of events with one caption each, as `pretraining_pairs`: in the first look's words, not filmed.
+    """Single frames of events with one caption each, as `pretraining_pairs`: in the words of their looks, not filmed.
 
     A still is of an event's second half, so that its word means what the event comes to: `rises` is high up, `sinks` is
     low down. Each is of a world of its own, far from those that streams count from 0.
