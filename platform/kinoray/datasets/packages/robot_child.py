@@ -88,7 +88,7 @@ def episode(
     """Frames (frames, size_px, size_px, 3) uint8 of the `number`-th episode of a task; None where the expert fails.
 
     window: two shares of the object's path. camera: azimuth and elevation in degrees, distance in metres from where it
-    looks, which is so far `beside` (x, y and z in metres) the middle of the object's whole path, whatever the window.
+    looks, which is so far `beside` (x, y and z in metres) the object in the middle of the window.
     table: its colour, red, green and blue in [0, 1]. light: brightness, 1 is Meta-World's.
     """
     env, expert, renderer = stage(task, size_px)
@@ -96,7 +96,7 @@ def episode(
     if play is None:
         return None
     states, places = play
-    start, middle, end = moments(places, [window[0], 0.5, window[1]])
+    start, middle, end = moments(places, [window[0], sum(window) / 2, window[1]])
     view = mujoco.MjvCamera()
     view.lookat[:] = places[round(middle)] + camera["beside"]
     view.azimuth, view.elevation, view.distance = camera["azimuth"], camera["elevation"], camera["distance"]

@@ -79,16 +79,17 @@ TABLES = {
     "purple": (0.5, 0.15, 0.7),
     "brown": (0.45, 0.25, 0.12),
 }
-AZIMUTH = {"left": (-15.0, 20.0), "right": (150.0, 185.0)}
-"""Degrees: from the side; further behind, the arm would fill the picture."""
-DISTANCE_M = {"near": (0.65, 0.75), "far": (0.9, 1.05)}
-ELEVATION = {"low": (-24.0, -12.0), "above": (-48.0, -36.0)}
-BESIDE_M = 0.06
+AZIMUTH = {"left": (156.0, 176.0), "right": (186.0, 206.0)}
+"""Degrees: across the table, from where nothing hides the objects; from the far side all motion would be mirrored."""
+DISTANCE_M = {"near": (0.3, 0.36), "far": (0.42, 0.5)}
+"""As near as a clip needs to show motion of several pixels at 32 px a side."""
+ELEVATION = {"low": (-30.0, -20.0), "above": (-48.0, -36.0)}
+BESIDE_M = 0.02
 SCENES = list(product(TABLES, AZIMUTH, DISTANCE_M, ELEVATION))
 LIGHT = (0.6, 1.4)
-WINDOW = (0.15, 0.25)
+WINDOW = (0.25, 0.35)
 """Shares of the object's path that a clip shows, least and most: who read the exact place of the object in the first
-frame would be right in 64 %. Longer ones show more, and their first frames, too."""
+frame would be right in 73 %. Longer ones show more, and their first frames, too."""
 EDGE = 0.03
 """Share at either end of the path that no clip shows."""
 FRAMES, SIDE_PX, RATE_FPS = 12, 64, 8.0
