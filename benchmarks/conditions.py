@@ -20,7 +20,6 @@ import numpy as np
 
 from kinoray.data.manifest import read_manifest
 from kinoray.execution.run import run_all
-from kinoray.methods.classify import SMALL_PROBE
 from kinoray.papers import frame_fusion
 from kinoray.runs.experiment_file import parse_settings
 from kinoray.runs.request import RunRequest
@@ -47,9 +46,17 @@ MOCO: dict[str, Any] = {"method": "video_moco", "part": "", "settings": {"dropou
 """Plain MoCo on a pretext, tested there by neighbours."""
 ENCODED = {"encoder": MOCO}
 """Of a row that learns on what that one learned first."""
-PROBED = {"settings": {name: value for name, value in SMALL_PROBE.items() if name != "augmentation"}}
 LABELS: dict[str, Any] = {"part": "", "settings": {"epochs": 40}}
 """Of a row that learns a pretext with labels."""
+IN_ORDER: dict[str, dict[str, Any]] = {
+    "base": ENCODED,
+    "from-scratch": {},
+    "base, at rest": MOCO,
+    "random-encoder": MOCO | {"control": "random-encoder"},
+    "labels": LABELS,
+    "order-blind": LABELS | {"control": "order-blind"},
+}
+"""Of a stream of unlabelled clips whose order is the label."""
 IN_TIME: dict[str, Any] = {"method": frame_fusion.IN_TIME.method, "settings": frame_fusion.IN_TIME.settings}
 """Of a row that sees the order of four frames, by embeddings that start at zero and must grow in a short run."""
 CONCEPTS = {word for words in world.CONCEPT_WORDS.values() for word in words} - {*events.EVENTS}
@@ -236,22 +243,13 @@ GROUNDS = {
         | ZERO_SHOT,
         of_moving_ctvr,
     ),
-    "robots-ctvr-10": Ground("frame_fusion_moe", PLAIN | BLIND | ZERO_SHOT, of_twins),
-    "robots-ssl": Ground(
-        "classify",
-        {"base": ENCODED, "from-scratch": {}, "base, at rest": ENCODED | PROBED, "random-encoder": PROBED}
-        | {"labels": {}, "order-blind": {"control": "order-blind"}},
-        of_ssl,
-        "/downstream",
+    "robots-ctvr-10": Ground(
+        "avg_pool",
+        {"joint": IN_TIME | {"joint": True}} | {name: IN_TIME | blind for name, blind in BLIND.items()} | ZERO_SHOT,
+        of_twins,
     ),
-    "moving-actions": Ground(
-        "classify",
-        {"base": ENCODED, "from-scratch": {}, "base, at rest": MOCO}
-        | {"random-encoder": MOCO | {"control": "random-encoder"}}
-        | {"labels": LABELS, "order-blind": LABELS | {"control": "order-blind"}},
-        of_ssl,
-        "/downstream",
-    ),
+    "robots-ssl": Ground("classify", IN_ORDER, of_ssl, "/downstream"),
+    "moving-actions": Ground("classify", IN_ORDER, of_ssl, "/downstream"),
     "shapes-5": Ground("moco", PICTURES, of_pictures("accuracy")),
     "glyphs-cssl": Ground("moco", PICTURES, of_pictures("accuracy")),
     "glyphs-ucl": Ground("simsiam", PICTURES, of_pictures("accuracy")),

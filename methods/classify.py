@@ -86,7 +86,7 @@ RECIPES: dict[str, dict[str, Any]] = {
     "digits-5": SMALL_PROBE | {"augmentation": "digits", "learning_rate": 0.1},
     "video-ssl": FINE_TUNE,
     "moving-actions": SMALL_FINE_TUNE,
-    "robots-ssl": SMALL_FINE_TUNE | {"epochs": 10},  # its set has sixteen times the clips
+    "robots-ssl": SMALL_FINE_TUNE | {"epochs": 10},  # its set has ten times the clips
 }
 """Pictures are normalised as in the stream's own training: a backbone in eval mode knows no others."""
 RELEASED = {"video-ssl": {"batch_size": 256, "learning_rate": 0.005, "frozen_norm": True}}

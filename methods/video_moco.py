@@ -102,7 +102,7 @@ RELEASED = {
         "augmentation": "video-moco-released",
     },
     "moving-actions": {"clip_frames": 8, "clip_px": 32},
-    "robots-ssl": {"clip_frames": 12, "clip_px": 32},
+    "robots-ssl": {"clip_frames": 4, "clip_px": 32},
 }
 
 

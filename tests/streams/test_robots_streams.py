@@ -83,7 +83,7 @@ def test_another_number_cuts_otherwise() -> None:
 def test_the_pretext_and_the_downstream_set_learn_from_other_episodes() -> None:
     pretext, downstream = manifests("robots-ssl")
     stream = load_stream("robots-ssl")
-    assert (stream.protocol, stream.backbone) == ("video-ssl", "tiny-2plus1d")
+    assert (stream.protocol, stream.backbone) == ("ucl", "tiny-2plus1d")
     learned = [{m.id(row) for split in SPLITS[:2] for row in m.clips(split)} for m in (pretext, downstream)]
     assert not learned[0] & learned[1]
     assert len(downstream.clips("test")) > len(pretext.clips("test")), "all test clips are the downstream set's"

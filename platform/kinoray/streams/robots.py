@@ -1,8 +1,8 @@
 """`robots-ssl`, `robots-ctvr-10`: a simulated arm at ten pairs of opposite actions; the order of frames is the label.
 
 Each clip has a twin of the same frames backwards, whose label is the opposite action. `robots-ssl` learns from clips
-without labels (tested as `video-ssl`); its downstream set has other clips, by action. At random 5 % are right there,
-and 50 % of what sees the pair and no order.
+without labels and is tested as `moving-actions`; its downstream set has other clips, by action. At random 5 % are right
+there, and 50 % of what sees the pair and no order.
 
 `robots-ctvr-10` is continual text-to-video retrieval with a pair a task. In validation and test a caption stands for
 one clip: of the episodes of a pair in one scene the first, with its twin. So a text finds its clip by the pair, the
@@ -26,12 +26,12 @@ from kinoray.streams.task_manifests import task_manifests
 NAMES = ("robots-ssl", "robots-ctvr-10")
 PUBLISHED = True
 
-PRETEXT_FROM = 128
+PRETEXT_FROM = 60
 """Training and validation clips of a task's episodes from this number on are the pretext's; of those before, the
 downstream set's."""
 
-SSL = replace(moving_actions.RECIPE, frames=12, test_frames=12, validations=0)
-"""As `moving-actions`; all frames of a clip."""
+SSL = replace(moving_actions.RECIPE, frames=4, test_frames=4)
+"""As `moving-actions`, but for four frames of twelve, the same ones backwards: between them more moves than a pixel."""
 
 CTVR = moving_ctvr.RECIPES[1]
 """As `moving-ctvr-*`. Of the twelve frames those are taken that are the same four backwards."""
@@ -45,7 +45,7 @@ def load(name: str, argument: str) -> Stream:
     manifest = cut_by_concept("robots", split_number(name, argument))
     if name == "robots-ssl":
         pretext, downstream = task_manifests(manifest, two_sets(manifest))
-        return Stream(name, "video-ssl", (pretext,), SSL, "tiny-2plus1d", downstream=(downstream,))
+        return Stream(name, "ucl", (pretext,), SSL, "tiny-2plus1d", downstream=(downstream,))
     pairs = [(pair, one_a_caption(manifest, rows)) for pair, rows in manifest.rows_by("task").items()]
     return Stream(name, "ctvr-twins", task_manifests(manifest, pairs), CTVR, "tiny-clip")
 
