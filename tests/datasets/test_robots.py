@@ -119,7 +119,7 @@ def test_two_programs_draw_the_same_bytes() -> None:
     if not unpacked.is_dir():
         pytest.skip("KINORAY_DATA has no robots: run `kinoray data fetch robots`")
     clips = {clip.id: clip for clip in robots.clips({p.name: unpacked / p.name for p in robots.PACKAGES})}
-    ids = ["door-close-3/forwards", "drawer-open-51/forwards", "door-close-4/backwards"]
+    ids = [f"{name}/forwards" for name in ("door-close-v2-3", "drawer-open-v2-51")] + ["door-close-v2-4/backwards"]
     drawn = []
     for order in (ids, ids[::-1]):
         forget()

@@ -19,7 +19,7 @@ from kinoray.execution.run import run
 from kinoray.runs.result import Result
 from kinoray.streams import downstream_set, load_stream
 
-EPISODES = 12
+EPISODES = 16
 STREAMS = ("robots-ssl", "robots-ctvr-10")
 
 
@@ -49,7 +49,7 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 def states(id: str) -> np.ndarray:
     """How far what the first of a pair's tasks does is done, in each frame of a stand-in clip."""
     concept, _, what = id.partition("/")
-    task, _, number = concept.rpartition("-")
+    task, _, number = concept.rpartition(f"-{robots.LOOK}-")
     shown = np.linspace(*robots.wish(task, int(number))["window"], robots.FRAMES)
     is_first = any(task == next(iter(tasks)) for tasks in robots.PAIRS.values())
     shown = shown if is_first else 1 - shown

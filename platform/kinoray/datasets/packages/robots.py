@@ -92,6 +92,8 @@ WINDOW = (0.25, 0.35)
 frame would be right in 73 %. Longer ones show more, and their first frames, too."""
 EDGE = 0.03
 """Share at either end of the path that no clip shows."""
+LOOK = "v2"
+"""In names of clips. Who changes what is drawn changes it: files that are there are kept, and digests are of names."""
 FRAMES, SIDE_PX, RATE_FPS = 12, 64, 8.0
 """Twelve: the middles of 12, 4 or 2 equal parts are the same frames backwards, which those of 8 would not be."""
 
@@ -104,7 +106,7 @@ def clips(unpacked: Mapping[str, Path]) -> Iterator[Drawn]:
         for task, forwards in tasks.items():
             (backwards,) = (label for other, label in tasks.items() if other != task)
             for number in range(EPISODES):
-                concept, scene = f"{task}-{number}", SCENES[number % len(SCENES)]
+                concept, scene = f"{task}-{LOOK}-{number}", SCENES[number % len(SCENES)]
                 asked = json.dumps(wish(task, number))
                 for what, label in (("forwards", forwards), ("backwards", backwards)):
                     draw = partial(drawn, python, libraries, asked, what == "backwards", RATE_FPS)
