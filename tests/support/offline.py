@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from kinoray.papers.entries import Entry, TableEntry
 
-INSTEAD = {"sprites-cvlm": "moving-conflict", "sprites-retention": "moving-retention"}
+INSTEAD = {"sprites-cvlm": "moving-conflict", "sprites-retention": "moving-retention", "robots-ssl": "moving-actions"}
 
 
 def offline(entry: Entry) -> Entry:
