@@ -6,9 +6,8 @@ Runs the plain learner (Base-MoCo; MoCo or SimSiam on pictures) on each split wi
 training and zero-shot, and says which condition holds. What all methods share (rate, epochs) was chosen on split 0,
 which is not among the defaults: so these splits are unsearched. No compared method is run here, but on
 `robots-ctvr-10` and `moving-ctvr-10`: a mean over frames knows no order, so the bound there is joint training of
-FrameFusionMoE and of CLIP-ViP. On `robots-ssl` and `moving-actions` labelled clips are learned from fresh weights, and
-on what plain MoCo learned without labels. A finished run is returned, not repeated. `--keep` writes the table into
-`benchmarks/results/`.
+CLIP-ViP. On `robots-ssl` and `moving-actions` labelled clips are learned from fresh weights, and on what plain MoCo
+learned without labels. A finished run is returned, not repeated. `--keep` writes the table into `benchmarks/results/`.
 """
 
 import argparse
