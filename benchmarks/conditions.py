@@ -47,6 +47,8 @@ ENCODED = {"encoder": MOCO}
 """Of a row that learns on what that one learned first."""
 IN_TIME: dict[str, Any] = {"method": frame_fusion.IN_TIME.method, "settings": frame_fusion.IN_TIME.settings}
 """Of a row that sees the order of four frames, by embeddings that start at zero and must grow in a short run."""
+SEES_ORDER = {name: IN_TIME | how for name, how in ({"joint": {"joint": True}} | BLIND).items()} | ZERO_SHOT
+"""Rows of a stream whose captions tell the order of frames."""
 CONCEPTS = {word for words in world.CONCEPT_WORDS.values() for word in words} - {*events.EVENTS}
 """What a caption of the embedded world names beside its event."""
 
@@ -239,16 +241,10 @@ GROUNDS = {
     "sprites-ctvr-10": Ground("avg_pool", PLAIN | ZERO_SHOT, of_ctvr),
     "moving-ctvr-10": Ground(
         "avg_pool",
-        {"base": {}, "joint, a mean over frames": {"joint": True}, "joint": IN_TIME | {"joint": True}}
-        | {name: IN_TIME | blind for name, blind in BLIND.items()}
-        | ZERO_SHOT,
+        {"base": {}, "joint, a mean over frames": {"joint": True}} | SEES_ORDER,
         of_moving_ctvr,
     ),
-    "robots-ctvr-10": Ground(
-        "avg_pool",
-        {"joint": IN_TIME | {"joint": True}} | {name: IN_TIME | blind for name, blind in BLIND.items()} | ZERO_SHOT,
-        of_twins,
-    ),
+    "robots-ctvr-10": Ground("avg_pool", SEES_ORDER, of_twins),
     "robots-ssl": Ground("classify", in_order(10), of_ssl, "/downstream"),
     "moving-actions": Ground("classify", in_order(40), of_ssl, "/downstream"),
     "shapes-5": Ground("moco", PICTURES, of_pictures("accuracy")),
