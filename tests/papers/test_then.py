@@ -160,8 +160,7 @@ def test_the_decay_gives_the_oldest_key_the_papers_weight_on_either_queue(asked,
 def test_an_entry_names_a_stream_with_downstream_sets(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     entry = TABLES[name]
     assert family_of(entry.stream) == ("robots-ssl" if entry.worlds else "moving-actions")
-    assert entry.paper_stream == "video-ssl"
-    assert entry.then == "classify" and FINE_TUNED in entry.overall
+    assert entry.paper_stream == "video-ssl" and entry.then == "classify" and FINE_TUNED in entry.overall
     assert {claim.metric for claim in entry.claims} <= {*entry.overall, *entry.beside}
 
 
