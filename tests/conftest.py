@@ -91,6 +91,15 @@ def micro(tmp_path_factory: pytest.TempPathFactory):
 
 
 @pytest.fixture(scope="session")
+def actions(tmp_path_factory: pytest.TempPathFactory):
+    """Moving actions with two training clips of each, one for validation and one for the test."""
+    from kinoray.streams import moving_actions
+
+    clips, cache = dict.fromkeys(moving_actions.CLIPS, (2, 1, 1)), tmp_path_factory.mktemp("actions")
+    return moving_actions.build(clips=clips, cache=cache, progress=False, processes=1)
+
+
+@pytest.fixture(scope="session")
 def cluster() -> Iterator[None]:
     """One Ray for the whole session, without a dashboard."""
     import ray

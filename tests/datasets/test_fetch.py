@@ -157,12 +157,17 @@ def test_a_wrong_checksum_is_one_line_and_nothing_is_unpacked(toy, given, tmp_pa
 
 
 def test_another_version_goes_on_and_is_said(toy, given, tmp_path) -> None:
-    (given / "toy_1.0_all.deb").rename(given / "toy_1.1_all.deb")
+    fetch("toy", tmp_path / "toy", given, progress=False)
+    (tmp_path / "toy/packages/toy_1.0_all.deb").unlink()
+    (given / "toy_1.0_all.deb").unlink()
+    (given / "toy_1.1_all.deb").write_bytes(deb_of({"./usr/share/games/toy/a.txt": b"blue\nred\n"}))
     fetched = fetch("toy", tmp_path / "toy", given, progress=False)
     assert fetched.notes == [
         "toy_1.1_all.deb is not version 1.0, for which this was written: the set has another digest."
     ]
     assert fetched.packages[0]["file"] == "toy_1.1_all.deb" and fetched.clips == 6
+    rows = [json.loads(line) for line in (tmp_path / "toy/clips.jsonl").read_text().splitlines()]
+    assert rows[0]["id"] == "blue/moves" and all(not row["uri"].startswith("clips/") for row in rows)
 
 
 def test_a_file_that_is_not_given_is_named(toy, given, tmp_path) -> None:

@@ -31,24 +31,15 @@ FINE_TUNE = {"max_steps": 4, "validations": 1}
 PROBE = FINE_TUNE | {"train": "head"}
 
 
-@pytest.fixture(scope="module")
-def stream(tmp_path_factory: pytest.TempPathFactory) -> Stream:
-    """Two training clips of each action, one for validation and one for the test."""
-    cache = tmp_path_factory.mktemp("cache")
-    return moving_actions.build(
-        clips=dict.fromkeys(moving_actions.CLIPS, (2, 1, 1)), cache=cache, progress=False, processes=1
-    )
-
-
 def learned(method: str, stream: Stream, runs: Path, **options) -> Result:
     result = kinoray.run(method, stream=stream, num_workers=0, runs=runs, quiet=True, **options)
     assert isinstance(result, Result) and result.state == "finished"
     return result
 
 
-def test_a_pretext_run_is_probed_and_fine_tuned_and_its_table_shows_both(stream: Stream, tmp_path: Path) -> None:
-    parent = learned("video_moco", stream, tmp_path, settings=PRETEXT)
-    downstream = downstream_set(stream, "downstream")
+def test_a_pretext_run_is_probed_and_fine_tuned_and_its_table_shows_both(actions: Stream, tmp_path: Path) -> None:
+    parent = learned("video_moco", actions, tmp_path, settings=PRETEXT)
+    downstream = downstream_set(actions, "downstream")
     name = f"run:{parent.folder}"
     results = [learned("classify", downstream, tmp_path, backbone=name, settings=s) for s in (FINE_TUNE, PROBE)]
     for result in results:
@@ -68,20 +59,20 @@ def test_a_pretext_run_is_probed_and_fine_tuned_and_its_table_shows_both(stream:
     assert measured[ENTROPY_RISE] == pytest.approx(measured[ENTROPY_OCCLUDED] - measured[ENTROPY])
 
 
-def test_what_was_released_learns_and_refuses_other_clips_in_its_first_step(stream: Stream, tmp_path: Path) -> None:
-    result = learned("video_moco", stream, tmp_path, settings=PRETEXT, as_released=True)
+def test_what_was_released_learns_and_refuses_other_clips_in_its_first_step(actions: Stream, tmp_path: Path) -> None:
+    result = learned("video_moco", actions, tmp_path, settings=PRETEXT, as_released=True)
     settings = result.config["method"]
     assert (settings["generator"], settings["decay"], settings["dropped"]) == ("released", "released", "lowest")
     assert result.losses["gap"].notna().sum() == 2, "frames are lost from the middle on"
     with pytest.raises(KinorayError, match=r"made for 8 frames of 32 px, but got 4 of 32 x 32 px\. Set clip_frames"):
-        learned("video_moco", stream, tmp_path, settings=PRETEXT | {"frames": 4}, as_released=True)
+        learned("video_moco", actions, tmp_path, settings=PRETEXT | {"frames": 4}, as_released=True)
     (stopped,) = [r for r in map(Result, tmp_path.glob("*/seed-0")) if r.state == "failed"]
     assert not (stopped.folder / "metrics.jsonl").exists() or stopped.losses.empty
 
 
-def test_a_classifier_on_a_run_is_searched_like_any_other(stream: Stream, tmp_path: Path) -> None:
-    parent = learned("video_moco", stream, tmp_path, settings=PRETEXT)
-    downstream = downstream_set(stream, "downstream")
+def test_a_classifier_on_a_run_is_searched_like_any_other(actions: Stream, tmp_path: Path) -> None:
+    parent = learned("video_moco", actions, tmp_path, settings=PRETEXT)
+    downstream = downstream_set(actions, "downstream")
     request = SweepRequest("classify", stream=downstream, space="probe", backbone=f"run:{parent.folder}", runs=tmp_path)
     plan = make_plan(request)
     assert plan.record["settings"]["weight_decay"] == 0.0 and plan.base.recipe.milestones == (60, 80)
@@ -94,14 +85,14 @@ def test_a_classifier_on_a_run_is_searched_like_any_other(stream: Stream, tmp_pa
     assert [report["accuracy"] for report in reports] == [run.outcome["validation"]["accuracy"] for run in runs]
 
 
-def test_two_rows_are_looked_through_clip_by_clip(stream: Stream, tmp_path: Path) -> None:
+def test_two_rows_are_looked_through_clip_by_clip(actions: Stream, tmp_path: Path) -> None:
     """Figure 5: maps of both rows over the same frames, and a statement about the two."""
     entry = REPRODUCTIONS["videomoco-fig5"]
     assert isinstance(entry, MapEntry)
     runs = {
-        row.label: [learned(row.method, stream, tmp_path, settings=PRETEXT | dict(row.settings))] for row in entry.rows
+        row.label: [learned(row.method, actions, tmp_path, settings=PRETEXT | dict(row.settings))] for row in entry.rows
     }
-    facts = Facts(stream.name, "tiny-3d", range(1), False, {}, "c" * 64, [])
+    facts = Facts(actions.name, "tiny-3d", range(1), False, {}, "c" * 64, [])
     made = MapReproduction("videomoco-fig5", entry, runs, facts, tmp_path)
     assert set(made.frame["attention"]) == {"MoCo: activation", "VideoMoCo: activation"}
     assert len(made.frame) == 2 * len(EVENTS) and made.frame["clip"].nunique() == len(EVENTS)
@@ -126,9 +117,9 @@ def test_the_middle_of_every_fourth_frame_is_covered() -> None:
     assert entropy(torch.tensor(p).log()) == pytest.approx(-(p * np.log(p)).sum())
 
 
-def test_a_classifier_that_learned_nothing_is_at_chance(stream: Stream, tmp_path: Path) -> None:
+def test_a_classifier_that_learned_nothing_is_at_chance(actions: Stream, tmp_path: Path) -> None:
     nothing = PROBE | {"learning_rate": 1e-12, "max_steps": 1}
-    downstream = downstream_set(stream, "downstream")
+    downstream = downstream_set(actions, "downstream")
     scores = [
         learned("classify", downstream, tmp_path, settings=nothing, seed=seed).metrics["accuracy"] for seed in range(3)
     ]

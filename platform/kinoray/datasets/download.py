@@ -61,7 +61,9 @@ def _is_wrong(package: Package, path: Path, digest: str) -> bool:
 
 
 def _about(package: Package, path: Path) -> str:
-    if path.name == package.file or not package.sha256:
+    if path.name == package.file:
+        return ""
+    if not package.sha256 and path.name.split("-")[:2] == package.file.split("-")[:2]:  # a wheel for another machine
         return ""
     return f"{path.name} is not version {package.version}, for which this was written: the set has another digest."
 

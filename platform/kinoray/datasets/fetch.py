@@ -2,7 +2,8 @@
 
 In `KINORAY_DATA/NAME` lie `packages/` (files as the registries give them), `unpacked/`, `clips/`, and written last
 `clips.jsonl`, a line for each clip, and `fetched.json`, which says what it was made of. A file takes its name when it
-is whole, so the same command goes on where it was stopped.
+is whole, so the same command goes on where it was stopped. Of other versions than the known ones clips lie in a folder
+named by these packages' checksums: no drawing of other versions is taken for them, and the manifest has another digest.
 """
 
 import json
@@ -12,11 +13,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from kinoray.config import digest_of
 from kinoray.datasets.download import get_package, unpack
 from kinoray.datasets.packages import Drawn, Family, find_family
 from kinoray.decoding.write_video import write_picture, write_video
 from kinoray.errors import RunFailed, UsageError
-from kinoray.system.durable import remove_drafts, storage_error, whole_file, write_json, write_text
+from kinoray.system.durable import read_json, remove_drafts, storage_error, whole_file, write_json, write_text
 from kinoray.system.locks import wait_for_lock
 from kinoray.system.pool import in_lots, usable_cores
 from kinoray.system.progress import counting_bar
@@ -66,6 +68,9 @@ def _fetch(family: Family, name: str, folder: Path, source: Path | None, process
     for draft in (*folder.glob("packages/.*"), *folder.glob("unpacked/.*")):  # of a killed process: the lock is ours
         shutil.rmtree(draft, ignore_errors=True)
     packages, notes, unpacked = [], [], {}
+    record = folder / RECORD
+    before = read_json(record, "Delete it and run the same command again.") if record.is_file() else {}
+    digests = {facts["name"]: facts["sha256"] for facts in before.get("packages", ())}
     with counting_bar(f"Fetching {name}", len(family.PACKAGES), progress, can_fail=False) as advance:
         for package in family.PACKAGES:
             file, digest, note = get_package(package, folder / "packages", source)
@@ -73,44 +78,43 @@ def _fetch(family: Family, name: str, folder: Path, source: Path | None, process
             packages.append(facts | {"file": file.name, "sha256": digest})
             notes += [note] if note else []
             unpacked[package.name] = folder / "unpacked" / package.name.replace("/", "-")
+            if digests.get(package.name, digest) != digest:
+                shutil.rmtree(unpacked[package.name], ignore_errors=True)
             unpack(file, unpacked[package.name])
             advance(1, 0)
     drawn = list(family.clips(unpacked))
-    uris = _uris(drawn)
+    other = f"-{digest_of([facts['sha256'] for facts in packages])[:8]}" if notes else ""
+    uris = _uris(drawn, f"clips{other}")
     lines = {
         clip.id: json.dumps(
             {"id": clip.id, "uri": uri, "captions": clip.captions, "label": clip.label, "task": clip.task}
         )
         for clip, uri in zip(drawn, uris, strict=True)
     }
-    if (known := _known(folder, lines)) is not None:
-        return Fetched(name, str(folder), packages, len(lines) - len(known), known, notes, is_new=False)
-    left_out = _draw_all(name, drawn, [folder / uri for uri in uris], processes, progress)
-    fetched = Fetched(name, str(folder), packages, len(lines) - len(left_out), left_out, notes)
-    write_text(folder / LIST, "".join(f"{line}\n" for id, line in lines.items() if id not in left_out))
-    write_json(folder / RECORD, asdict(fetched))
+
+    def without(left_out: Mapping[str, str]) -> str:
+        return "".join(f"{line}\n" for id, line in lines.items() if id not in left_out)
+
+    left_out = before.get("left_out", {})
+    is_new = not before or not (folder / LIST).is_file() or (folder / LIST).read_text("utf-8") != without(left_out)
+    if is_new:
+        left_out = _draw_all(name, drawn, [folder / uri for uri in uris], processes, progress)
+    fetched = Fetched(name, str(folder), packages, len(lines) - len(left_out), left_out, notes, is_new)
+    if is_new:
+        write_text(folder / LIST, without(left_out))
+        write_json(folder / RECORD, asdict(fetched))
     return fetched
 
 
-def _known(folder: Path, lines: Mapping[str, str]) -> dict[str, str] | None:
-    """What an earlier call left out, where it made all else that is to be made; None where there is something to do."""
-    try:
-        left_out = json.loads((folder / RECORD).read_text(encoding="utf-8"))["left_out"]
-        made = (folder / LIST).read_text(encoding="utf-8").splitlines()
-    except (FileNotFoundError, ValueError, KeyError):
-        return None
-    return left_out if made == [line for id, line in lines.items() if id not in left_out] else None
-
-
-def _uris(drawn: Sequence[Drawn]) -> list[str]:
-    """A file for each clip, named by its id. Raises: RunFailed for two clips of one name."""
+def _uris(drawn: Sequence[Drawn], folder: str) -> list[str]:
+    """A file for each clip in that folder, named by its id. Raises: RunFailed for two clips of one name."""
     names = [re.sub(r"[^a-z0-9]+", "-", clip.id.lower()).strip("-") for clip in drawn]
     if len(set(names)) < len(names):
         twice = next(name for number, name in enumerate(names) if name in names[:number])
         raise RunFailed(
             f"Two clips are called {twice!r}: these packages are not of the known versions. Give those by --from."
         )
-    return [f"clips/{name}.{'png' if clip.is_picture else 'mp4'}" for name, clip in zip(names, drawn, strict=True)]
+    return [f"{folder}/{name}.{'png' if clip.is_picture else 'mp4'}" for name, clip in zip(names, drawn, strict=True)]
 
 
 def _draw_all(
