@@ -193,10 +193,10 @@ def claims() -> str:
         for name, record in records.items():
             stream = record["stream"]
             picture = f"../benchmarks/results/{stem_of(record)}.png"
-            head = ["statement", "verdict", "effect", "the paper's", "would be seen"]
+            head = ["statement", "verdict", "decided by", "effect", "the paper's", "would be seen"]
             lines = [head, *map(_of_statement, record["statements"])]
             where = f"[{name}]({picture}), on `{stream}` ({ground(stream)}). {record['verdict']}{_proof(record)}"
-            blocks.append(f"### {record['title']}\n\n{where}\n\n{markdown_table(lines, left=2)}")
+            blocks.append(f"### {record['title']}\n\n{where}\n\n{markdown_table(lines, left=3)}")
     return "\n\n".join(blocks)
 
 
@@ -209,12 +209,13 @@ def _proof(record: Mapping[str, Any]) -> str:
 
 
 def _of_statement(made: Mapping[str, Any]) -> list[str]:
-    """Words, verdict, effect with its interval, the paper's effect, and the smallest that four of five would show."""
+    """Words, verdict, the pair that decides, effect with its interval, the paper's effect, and the smallest that four
+    of five would show."""
     column = f" ({made['column']})" if made["column"] else ""
     effect = "–" if made["mean"] is None else f"{made['mean']:+z.1f}"
     effect += "" if made["low"] is None else f" [{made['low']:z.1f}, {made['high']:z.1f}]"
     numbers = ["–" if made[name] is None else f"{made[name]:.1f}" for name in ("claimed", "visible")]
-    return [made["words"] + column, made["answer"], effect, *numbers]
+    return [made["words"] + column, made["answer"], made["against"] or "–", effect, *numbers]
 
 
 def ground(stream: str) -> str:
@@ -223,7 +224,7 @@ def ground(stream: str) -> str:
     file = RESULTS / f"conditions-{SAME_GROUND.get(family, family)}.md"
     if not file.is_file():
         return "no conditions shown"
-    return "missed a condition" if "**no**" in file.read_text(encoding="utf-8") else "conditions met"
+    return "no ground: it missed a condition" if "**no**" in file.read_text(encoding="utf-8") else "conditions met"
 
 
 def settings() -> str:
@@ -321,17 +322,26 @@ def _cpu_ms() -> dict[str, str]:
     return {title: f"{row.get('step_time_ratio', 1) * learner:.0f}" for title, row in costs.items()}
 
 
+def statement() -> str:
+    """The line of a page about the first statement of the main table."""
+    page = (RESULTS / f"{stem_of(results_of(TABLE))}.md").read_text(encoding="utf-8")
+    line = next(line for line in page.splitlines() if line.startswith("- "))
+    return f"> {line[2:]}"
+
+
 TABLES: dict[str, Callable[[], str]] = {
     "first-run": first_run,
     TABLE: table1,
     "methods": methods,
     "costs": costs,
     "claims": claims,
+    "statement": statement,
     "settings": settings,
     "which-runs": which_runs,
 }
 PAGES = {
     "README.md": ("first-run", TABLE, "methods", "costs"),
+    "docs/reading-tables.md": ("statement",),
     "docs/results.md": ("claims",),
     "docs/settings.md": ("settings",),
     "docs/which-runs.md": ("which-runs",),

@@ -250,6 +250,7 @@ def test_its_tables_say_what_the_kept_results_say(monkeypatch: pytest.MonkeyPatc
 
     pages = {
         "README.md": "](methods/base_moco.py)",
+        "docs/reading-tables.md": "> no (shared): ",
         "docs/results.md": "| no |",
         "docs/settings.md": "| `0.07` |",
         "docs/which-runs.md": "| runs |",

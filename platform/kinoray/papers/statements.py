@@ -53,15 +53,22 @@ class Statement(NamedTuple):
         """By how many points it holds in that pair."""
         return self.verdict.margin
 
+    @property
+    def against(self) -> str:
+        """The pair that decides, in words; "" where nothing was measured, and of what is held against zero."""
+        if self.pair is None or self.pair[1] is ZERO:
+            return ""
+        high, low = (f"{place:g}" if isinstance(place, float) else place for place in self.pair)
+        return f"{high} against {low}"
+
     def __str__(self) -> str:
         head = f"{self.answer} ({self.column})" if self.column else self.answer
         margin, known = self.margin, self.verdict
         if self.pair is None or margin.mean is None or known.spread is None:
             return f"{head}: {self.words}"
-        high, low = (f"{place:g}" if isinstance(place, float) else place for place in self.pair)
         interval = "" if margin.low is None else f" [{margin.low:z.1f}, {margin.high:z.1f}]"
         parts = [f"by {margin.mean:+z.1f}{interval}, {known.spread.over}"]
-        parts += [] if low is ZERO else [f"{high} against {low}"]
+        parts += [self.against] if self.against else []
         parts += [] if known.claimed is None else [f"the paper by {known.claimed:.1f}"]
         if self.answer == UNSEEN and known.visible is not None:
             parts.append(f"{known.visible:.1f} would be seen in four of five repetitions")
@@ -71,11 +78,12 @@ class Statement(NamedTuple):
         return f"{head}: {self.words} ({'; '.join(parts)})"
 
     def to_json(self) -> dict[str, Any]:
-        """The words, the answer and its numbers."""
+        """The words, the answer, the pair that decides and its numbers."""
         known = self.verdict
         over = "" if known.spread is None else known.spread.over
         numbers = self.margin._asdict() | {"claimed": known.claimed, "visible": known.visible, "needed": known.needed}
-        return {"words": self.words, "answer": self.answer, "column": self.column, **numbers, "over": over}
+        facts = {"words": self.words, "answer": self.answer, "column": self.column, "against": self.against}
+        return {**facts, **numbers, "over": over}
 
 
 def judged(
