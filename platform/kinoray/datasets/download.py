@@ -61,9 +61,8 @@ def _is_wrong(package: Package, path: Path, digest: str) -> bool:
 
 
 def _about(package: Package, path: Path) -> str:
-    if path.name == package.file:
-        return ""
-    if not package.sha256 and path.name.split("-")[:2] == package.file.split("-")[:2]:  # a wheel for another machine
+    is_for_here = not package.sha256 and path.name.split("-")[:2] == package.file.split("-")[:2]  # a compiled wheel
+    if path.name == package.file or is_for_here:
         return ""
     return f"{path.name} is not version {package.version}, for which this was written: the set has another digest."
 

@@ -99,10 +99,9 @@ def _fetch(family: Family, name: str, folder: Path, source: Path | None, process
     is_new = not before or not (folder / LIST).is_file() or (folder / LIST).read_text("utf-8") != without(left_out)
     if is_new:
         left_out = _draw_all(name, drawn, [folder / uri for uri in uris], processes, progress)
-    fetched = Fetched(name, str(folder), packages, len(lines) - len(left_out), left_out, notes, is_new)
-    if is_new:
         write_text(folder / LIST, without(left_out))
-        write_json(folder / RECORD, asdict(fetched))
+    fetched = Fetched(name, str(folder), packages, len(lines) - len(left_out), left_out, notes, is_new)
+    write_json(record, asdict(fetched))
     return fetched
 
 
