@@ -159,8 +159,8 @@ def test_a_wrong_checksum_is_one_line_and_nothing_is_unpacked(toy, given, tmp_pa
 def test_another_version_goes_on_and_is_said(toy, given, tmp_path) -> None:
     fetch("toy", tmp_path / "toy", given, progress=False)
     (tmp_path / "toy/packages/toy_1.0_all.deb").unlink()
-    (given / "toy_1.0_all.deb").unlink()
-    (given / "toy_1.1_all.deb").write_bytes(deb_of({"./usr/share/games/toy/a.txt": b"blue\nred\n"}))
+    newer = (given / "toy_1.0_all.deb").rename(given / "toy_1.1_all.deb")
+    newer.write_bytes(deb_of({"./usr/share/games/toy/a.txt": b"blue\nred\n"}))
     fetched = fetch("toy", tmp_path / "toy", given, progress=False)
     assert fetched.notes == [
         "toy_1.1_all.deb is not version 1.0, for which this was written: the set has another digest."

@@ -61,8 +61,8 @@ def _is_wrong(package: Package, path: Path, digest: str) -> bool:
 
 
 def _about(package: Package, path: Path) -> str:
-    is_for_here = not package.sha256 and path.name.split("-")[:2] == package.file.split("-")[:2]  # a compiled wheel
-    if path.name == package.file or is_for_here:
+    is_compiled = not package.sha256  # for this machine: only its name and version are those that are known
+    if path.name == package.file or (is_compiled and path.name.split("-")[:2] == package.file.split("-")[:2]):
         return ""
     return f"{path.name} is not version {package.version}, for which this was written: the set has another digest."
 

@@ -12,6 +12,7 @@ import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 from kinoray.config import digest_of
 from kinoray.datasets.download import get_package, unpack
@@ -68,40 +69,37 @@ def _fetch(family: Family, name: str, folder: Path, source: Path | None, process
     for draft in (*folder.glob("packages/.*"), *folder.glob("unpacked/.*")):  # of a killed process: the lock is ours
         shutil.rmtree(draft, ignore_errors=True)
     packages, notes, unpacked = [], [], {}
-    record = folder / RECORD
-    before = read_json(record, "Delete it and run the same command again.") if record.is_file() else {}
-    digests = {facts["name"]: facts["sha256"] for facts in before.get("packages", ())}
+    listed, record = folder / LIST, folder / RECORD
+    before: dict[str, Any] = {"packages": [], "left_out": {}}
+    if record.is_file():
+        before = read_json(record, "Delete it and run the same command again.", dict.fromkeys(before))
+    digests = {facts["name"]: facts["sha256"] for facts in before["packages"]}
     with counting_bar(f"Fetching {name}", len(family.PACKAGES), progress, can_fail=False) as advance:
         for package in family.PACKAGES:
             file, digest, note = get_package(package, folder / "packages", source)
-            facts = {key: str(value) for key, value in asdict(package).items()}
-            packages.append(facts | {"file": file.name, "sha256": digest})
+            packages.append(asdict(package) | {"file": file.name, "sha256": digest})
             notes += [note] if note else []
             unpacked[package.name] = folder / "unpacked" / package.name.replace("/", "-")
-            if digests.get(package.name, digest) != digest:
+            if digests.get(package.name, digest) != digest:  # what lies there is of another file
                 shutil.rmtree(unpacked[package.name], ignore_errors=True)
             unpack(file, unpacked[package.name])
             advance(1, 0)
     drawn = list(family.clips(unpacked))
-    other = f"-{digest_of([facts['sha256'] for facts in packages])[:8]}" if notes else ""
-    uris = _uris(drawn, f"clips{other}")
-    lines = {
-        clip.id: json.dumps(
-            {"id": clip.id, "uri": uri, "captions": clip.captions, "label": clip.label, "task": clip.task}
-        )
+    uris = _uris(drawn, f"clips-{digest_of([facts['sha256'] for facts in packages])[:8]}" if notes else "clips")
+    rows = [
+        {"id": clip.id, "uri": uri, "captions": clip.captions, "label": clip.label, "task": clip.task}
         for clip, uri in zip(drawn, uris, strict=True)
-    }
+    ]
 
     def without(left_out: Mapping[str, str]) -> str:
-        return "".join(f"{line}\n" for id, line in lines.items() if id not in left_out)
+        return "".join(f"{json.dumps(row)}\n" for row in rows if row["id"] not in left_out)
 
-    left_out = before.get("left_out", {})
-    is_new = not before or not (folder / LIST).is_file() or (folder / LIST).read_text("utf-8") != without(left_out)
+    is_new = not (record.is_file() and listed.is_file() and listed.read_text("utf-8") == without(before["left_out"]))
+    left_out = _draw_all(name, drawn, uris, folder, processes, progress) if is_new else before["left_out"]
+    fetched = Fetched(name, str(folder), packages, len(rows) - len(left_out), left_out, notes, is_new)
     if is_new:
-        left_out = _draw_all(name, drawn, [folder / uri for uri in uris], processes, progress)
-        write_text(folder / LIST, without(left_out))
-    fetched = Fetched(name, str(folder), packages, len(lines) - len(left_out), left_out, notes, is_new)
-    write_json(record, asdict(fetched))
+        write_text(listed, without(left_out))
+        write_json(record, asdict(fetched))
     return fetched
 
 
@@ -117,10 +115,10 @@ def _uris(drawn: Sequence[Drawn], folder: str) -> list[str]:
 
 
 def _draw_all(
-    name: str, drawn: Sequence[Drawn], paths: Sequence[Path], processes: int, progress: bool
+    name: str, drawn: Sequence[Drawn], uris: Sequence[str], folder: Path, processes: int, progress: bool
 ) -> dict[str, str]:
     """Draw what is not there, side by side; the ids of those that cannot be drawn, with why."""
-    todo = [(clip, path) for clip, path in zip(drawn, paths, strict=True) if not path.is_file()]
+    todo = [(clip, folder / uri) for clip, uri in zip(drawn, uris, strict=True) if not (folder / uri).is_file()]
     lots = [todo[first : first + LOT] for first in range(0, len(todo), LOT)]
     left_out: dict[str, str] = {}
     with counting_bar(f"Drawing {name}", len(todo), progress) as advance:

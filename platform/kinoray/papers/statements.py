@@ -58,8 +58,7 @@ class Statement(NamedTuple):
         """The pair that decides, in words; "" where nothing was measured, and of what is held against zero."""
         if self.pair is None or self.pair[1] is ZERO:
             return ""
-        high, low = (f"{place:g}" if isinstance(place, float) else place for place in self.pair)
-        return f"{high} against {low}"
+        return " against ".join(f"{place:g}" if isinstance(place, float) else str(place) for place in self.pair)
 
     def __str__(self) -> str:
         head = f"{self.answer} ({self.column})" if self.column else self.answer
@@ -82,8 +81,8 @@ class Statement(NamedTuple):
         known = self.verdict
         over = "" if known.spread is None else known.spread.over
         numbers = self.margin._asdict() | {"claimed": known.claimed, "visible": known.visible, "needed": known.needed}
-        facts = {"words": self.words, "answer": self.answer, "column": self.column, "against": self.against}
-        return {**facts, **numbers, "over": over}
+        words = {"words": self.words, "answer": self.answer, "column": self.column, "against": self.against}
+        return words | numbers | {"over": over}
 
 
 def judged(

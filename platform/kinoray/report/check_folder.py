@@ -2,6 +2,7 @@
 
 import os
 from collections import defaultdict
+from collections.abc import Sequence
 from itertools import chain
 from pathlib import Path
 
@@ -50,7 +51,7 @@ def check_folder(own: OwnFolder, progress: bool = True) -> Check:
         "unreadable": unreadable,
         "shorter than their spans": beyond,
         "there twice": [
-            f"{printable(', '.join(rest))}: the same bytes as {printable(first)}"
+            f"{_some(rest)}: the same bytes as {printable(first)}"
             for first, *rest in (sorted(same) for same in digests.values())
             if rest
         ],
@@ -59,6 +60,12 @@ def check_folder(own: OwnFolder, progress: bool = True) -> Check:
     counts = {kind: len(lines) for kind, lines in lines_by_kind.items() if lines}
     left_out = sorted(not_there) if own.allow_missing else []
     return Check(own.folder.name, shown(root), len(videos), True, problems, counts, left_out, _found(listing, clips))
+
+
+def _some(videos: Sequence[str]) -> str:
+    """The first three by name."""
+    more = f" and {len(videos) - 3:,} more" if len(videos) > 3 else ""
+    return printable(", ".join(videos[:3])) + more
 
 
 def _found(listing: Listing, clips: list[ListedClip]) -> list[str]:
